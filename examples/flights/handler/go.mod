@@ -1,0 +1,3 @@
+module lanekeeper.dev/examples/flights/handler
+
+go 1.24
