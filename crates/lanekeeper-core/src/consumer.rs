@@ -1,0 +1,147 @@
+//! What the consumer of a lane must look like, and how a found one differs.
+//!
+//! The comparison is pure: reading and writing consumers is the `nats` crate's. Foreign metadata and a
+//! description are a person's own and no drift.
+
+use std::{collections::BTreeMap, fmt};
+
+/// Metadata keys that a lane's consumer carries, so that a lost record can be rebuilt from consumers.
+pub mod metadata {
+    /// What all of our keys begin with.
+    pub const PREFIX: &str = "lanekeeper.dev/";
+    /// `namespace/name` of the set.
+    pub const SET: &str = "lanekeeper.dev/set";
+    /// uid of the set.
+    pub const UID: &str = "lanekeeper.dev/uid";
+    /// Partition number.
+    pub const PARTITION: &str = "lanekeeper.dev/partition";
+    /// Modulus of the share.
+    pub const MODULUS: &str = "lanekeeper.dev/modulus";
+    /// Incarnation of the lane.
+    pub const INCARNATION: &str = "lanekeeper.dev/incarnation";
+    /// First sequence served.
+    pub const START: &str = "lanekeeper.dev/start";
+    /// Incarnations that it succeeds, separated by commas.
+    pub const PREDECESSORS: &str = "lanekeeper.dev/predecessors";
+    /// Floors of predecessors, as `modulus:residue:sequence` separated by commas.
+    pub const FLOORS: &str = "lanekeeper.dev/floors";
+}
+
+/// The consumer that a lane needs. Everything that is not named here must be off: no delivery limit, no
+/// backoff list, no inactivity limit, not paused, explicit acks, one message at a time, pull.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsumerSpec {
+    /// Durable name.
+    pub name: String,
+    /// The one literal filter.
+    pub filter: String,
+    /// First stream sequence; `None` delivers all that the stream has.
+    pub start: Option<u64>,
+    /// The server's deadline.
+    pub ack_wait_milliseconds: u64,
+    /// `None` inherits the stream's.
+    pub replicas: Option<u32>,
+    /// Our metadata.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// A consumer as the server states it. `-1` for limits means none, as the server writes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsumerFound {
+    /// Durable name.
+    pub name: String,
+    /// All filters, whether given as one or as a list.
+    pub filters: Vec<String>,
+    /// `all`, `by_start_sequence`, … as on the wire.
+    pub deliver_policy: String,
+    /// Of `by_start_sequence`.
+    pub start: Option<u64>,
+    /// `explicit`, `all` or `none`.
+    pub ack_policy: String,
+    /// Whether it pushes (has a deliver subject).
+    pub push: bool,
+    /// Messages out at once.
+    pub max_ack_pending: i64,
+    /// Deliveries after which the server skips a message.
+    pub max_deliver: i64,
+    /// The server's deadline.
+    pub ack_wait_milliseconds: u64,
+    /// Deadlines of single deliveries, which override the above.
+    pub backoff_milliseconds: Vec<u64>,
+    /// After which the server deletes the consumer by itself; 0 never.
+    pub inactive_threshold_milliseconds: u64,
+    /// Whether only headers are delivered.
+    pub headers_only: bool,
+    /// Paused by somebody.
+    pub paused: bool,
+    /// `0` inherits the stream's.
+    pub replicas: u32,
+    /// All metadata, also that of others.
+    pub metadata: BTreeMap<String, String>,
+    /// The ack floor: everything up to this stream sequence is settled.
+    pub floor: u64,
+    /// Stream sequence of the last delivery.
+    pub delivered: u64,
+    /// Messages out now.
+    pub ack_pending: u64,
+    /// Messages not delivered yet.
+    pub pending: u64,
+}
+
+/// A field that a person (or an older version) changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drift {
+    /// Its name on the wire.
+    pub field: &'static str,
+    /// What the lane needs.
+    pub wanted: String,
+    /// What the server has.
+    pub found: String,
+    /// Whether the server can change it; if not, the lane must be succeeded by a new one.
+    pub repairable: bool,
+}
+
+impl fmt::Display for Drift {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is {}, must be {}", self.field, self.found, self.wanted)
+    }
+}
+
+/// Every field in which a found consumer differs, the most dangerous first.
+pub fn drift(wanted: &ConsumerSpec, found: &ConsumerFound) -> Vec<Drift> {
+    let mut differences = Vec::new();
+    let mut check = |field, repairable, wanted: String, found: String| {
+        if wanted != found {
+            differences.push(Drift { field, wanted, found, repairable });
+        }
+    };
+    // First what breaks order at once: several messages out, messages skipped.
+    check("max_ack_pending", true, "1".into(), found.max_ack_pending.to_string());
+    check("max_deliver", true, "-1".into(), found.max_deliver.to_string());
+    check("ack_policy", false, "explicit".into(), found.ack_policy.clone());
+    check("deliver_subject", false, "none".into(), if found.push { "set" } else { "none" }.into());
+    check("filter_subject", true, wanted.filter.clone(), found.filters.join(","));
+    check("backoff", true, String::new(), joined(&found.backoff_milliseconds));
+    check("ack_wait", true, millis(wanted.ack_wait_milliseconds), millis(found.ack_wait_milliseconds));
+    check("inactive_threshold", true, millis(0), millis(found.inactive_threshold_milliseconds));
+    check("headers_only", true, "false".into(), found.headers_only.to_string());
+    check("pause_until", true, "not paused".into(), if found.paused { "paused" } else { "not paused" }.into());
+    if let Some(replicas) = wanted.replicas {
+        check("num_replicas", true, replicas.to_string(), found.replicas.to_string());
+    }
+    for (key, value) in &wanted.metadata {
+        if found.metadata.get(key) != Some(value) {
+            let has = found.metadata.get(key).cloned().unwrap_or_else(|| "missing".into());
+            differences.push(Drift { field: "metadata", wanted: format!("{key}={value}"), found: has, repairable: true });
+        }
+    }
+    differences
+}
+
+fn millis(value: u64) -> String {
+    format!("{value} ms")
+}
+
+fn joined(values: &[u64]) -> String {
+    values.iter().map(|value| millis(*value)).collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,195 @@
+//! The mapping of one stream: original subjects to lane subjects, once and for every number of partitions.
+//!
+//! The destination holds the partition number for each power of two up to the maximum, so that the keys of
+//! any [`Share`] are one literal subject prefix and changing the number of partitions never touches the
+//! stream's transform. This module must not talk to servers.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{hash::fnv1a32, share::Share, subject::SubjectPattern};
+
+/// Most partitions a mapping may provide for: each power of two is one token in every stored subject.
+pub const MAX_PARTITIONS: u32 = 1024;
+
+/// What `mapping.maxPartitions` is when it is not given.
+pub const DEFAULT_MAX_PARTITIONS: u32 = 256;
+
+/// First token of every stored subject.
+pub const LANES: &str = "lanes";
+
+/// How the subjects of a stream become lanes. Immutable for the life of the stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Mapping {
+    /// The stream's name, which is a token of every stored subject.
+    pub stream: String,
+    /// Which subjects are mapped; its `*` are the candidates for key tokens.
+    pub source: SubjectPattern,
+    /// Which `*` of the source make the key: 1-based, in the order in which they are hashed.
+    pub key_tokens: Vec<u32>,
+    /// A power of two from 1 to [`MAX_PARTITIONS`].
+    pub max_partitions: u32,
+}
+
+/// Why a mapping cannot be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MappingError {
+    /// The stream's name cannot be one token of a subject.
+    Stream(String),
+    /// The source has no `*`.
+    NoWildcard(String),
+    /// No key token was named.
+    NoKeyToken,
+    /// A key token is not the number of a `*` of the source.
+    KeyToken {
+        /// The number given.
+        token: i64,
+        /// How many `*` the source has.
+        wildcards: usize,
+        /// The source.
+        source: String,
+    },
+    /// A key token was named twice.
+    Repeated(u32),
+    /// Not a power of two from 1 to [`MAX_PARTITIONS`].
+    MaxPartitions(i64),
+}
+
+impl fmt::Display for MappingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stream(name) => write!(
+                f,
+                "stream.name is '{name}': it must have 1 to 255 characters, none of them white space, '.', '*', '>', '/' or '\\'"
+            ),
+            Self::NoWildcard(source) if source.ends_with('>') => write!(
+                f,
+                "mapping.subject is '{source}': a key is made of single-token wildcards, so it must have at least one '*' (for example '{}*')",
+                source.trim_end_matches('>')
+            ),
+            Self::NoWildcard(source) => {
+                write!(f, "mapping.subject is '{source}': it must have at least one '*', from which the key is taken")
+            }
+            Self::NoKeyToken => f.write_str("mapping.keyTokens is empty: name at least one '*' of mapping.subject"),
+            Self::KeyToken { token, wildcards, source } => write!(
+                f,
+                "mapping.keyTokens has {token}: it must be from 1 to {wildcards}, the number of '*' in '{source}'"
+            ),
+            Self::Repeated(token) => write!(f, "mapping.keyTokens has {token} twice: key tokens must be distinct"),
+            Self::MaxPartitions(given) => write!(
+                f,
+                "mapping.maxPartitions is {given}: it must be a power of two from 1 to {MAX_PARTITIONS}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for MappingError {}
+
+impl Mapping {
+    /// Checks and makes a mapping. `key_tokens` and `max_partitions` are as a person wrote them.
+    pub fn new(
+        stream: &str,
+        source: SubjectPattern,
+        key_tokens: &[i64],
+        max_partitions: i64,
+    ) -> Result<Self, MappingError> {
+        let forbidden = |c: char| c.is_whitespace() || c.is_control() || ".*>/\\".contains(c);
+        if stream.is_empty() || stream.len() > 255 || stream.contains(forbidden) {
+            return Err(MappingError::Stream(stream.to_owned()));
+        }
+        let wildcards = source.single_wildcards();
+        if wildcards == 0 {
+            return Err(MappingError::NoWildcard(source.as_str().to_owned()));
+        }
+        if key_tokens.is_empty() {
+            return Err(MappingError::NoKeyToken);
+        }
+        let mut checked: Vec<u32> = Vec::with_capacity(key_tokens.len());
+        for &token in key_tokens {
+            let wrong = || MappingError::KeyToken { token, wildcards, source: source.as_str().to_owned() };
+            let number = u32::try_from(token).map_err(|_| wrong())?;
+            if number == 0 || number as usize > wildcards {
+                return Err(wrong());
+            }
+            if checked.contains(&number) {
+                return Err(MappingError::Repeated(number));
+            }
+            checked.push(number);
+        }
+        let max = u32::try_from(max_partitions)
+            .ok()
+            .filter(|max| max.is_power_of_two() && *max <= MAX_PARTITIONS)
+            .ok_or(MappingError::MaxPartitions(max_partitions))?;
+        Ok(Self { stream: stream.to_owned(), source, key_tokens: checked, max_partitions: max })
+    }
+
+    /// The destination of the stream's subject transform.
+    pub fn destination(&self) -> String {
+        let tokens: Vec<String> = self.key_tokens.iter().map(u32::to_string).collect();
+        let tokens = tokens.join(",");
+        let mut destination = format!("{LANES}.{}.", self.stream);
+        for modulus in self.moduli() {
+            // A mapping function is expanded only as a whole token.
+            destination.push_str(&format!("{{{{partition({modulus},{tokens})}}}}."));
+        }
+        destination.push_str(&self.source.as_destination());
+        destination
+    }
+
+    /// The one literal filter that has exactly the keys of a share.
+    pub fn filter(&self, share: Share) -> String {
+        let mut filter = format!("{LANES}.{}.", self.stream);
+        for modulus in self.moduli().take_while(|modulus| *modulus <= share.modulus) {
+            filter.push_str(&format!("{}.", share.residue % modulus));
+        }
+        filter.push('>');
+        filter
+    }
+
+    /// Everything the mapping stores, as one pattern.
+    pub fn all_lanes(&self) -> String {
+        format!("{LANES}.{}.>", self.stream)
+    }
+
+    /// The subject under which the stream stores a message published to `original`.
+    pub fn stored_subject(&self, original: &str) -> Option<String> {
+        let hash = self.key_hash(original)?;
+        let mut stored = format!("{LANES}.{}.", self.stream);
+        for modulus in self.moduli() {
+            stored.push_str(&format!("{}.", hash % modulus));
+        }
+        stored.push_str(original);
+        Some(stored)
+    }
+
+    /// The original subject of a stored one; `None` when it is not of this mapping.
+    pub fn original_subject<'a>(&self, stored: &'a str) -> Option<&'a str> {
+        let mut rest = stored.strip_prefix(LANES)?.strip_prefix('.')?;
+        rest = rest.strip_prefix(self.stream.as_str())?.strip_prefix('.')?;
+        for _ in self.moduli() {
+            rest = rest.split_once('.')?.1;
+        }
+        self.source.matches(rest).then_some(rest)
+    }
+
+    /// The tokens of the key, in the order in which they are hashed; `None` when the subject is not mapped.
+    pub fn key_of<'a>(&self, original: &'a str) -> Option<Vec<&'a str>> {
+        let captures = self.source.captures(original)?;
+        self.key_tokens.iter().map(|token| captures.get(*token as usize - 1).copied()).collect()
+    }
+
+    /// The hash of the key of an original subject; `None` when the subject is not mapped.
+    pub fn key_hash(&self, original: &str) -> Option<u32> {
+        Some(fnv1a32(self.key_of(original)?.into_iter().map(str::as_bytes)))
+    }
+
+    fn moduli(&self) -> impl Iterator<Item = u32> + use<> {
+        (1..=self.max_partitions.ilog2()).map(|level| 1 << level)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+use super::*;
+use crate::share::{partition_of, shares};
+use proptest::prelude::*;
+
+fn mapping(source: &str, key_tokens: &[i64], max: i64) -> Result<Mapping, MappingError> {
+    Mapping::new("S", SubjectPattern::parse(source).unwrap(), key_tokens, max)
+}
+
+#[test]
+fn the_destination_holds_every_power_of_two_and_the_whole_subject() {
+    assert_eq!(
+        mapping("orders.*.x.*", &[2, 1], 4).unwrap().destination(),
+        "lanes.S.{{partition(2,2,1)}}.{{partition(4,2,1)}}.orders.{{wildcard(1)}}.x.{{wildcard(2)}}"
+    );
+}
+
+#[test]
+fn a_filter_is_the_literal_path_to_its_share() {
+    let mapping = mapping("orders.*", &[1], 256).unwrap();
+    assert_eq!(mapping.filter(Share { modulus: 1, residue: 0 }), "lanes.S.>");
+    assert_eq!(mapping.filter(Share { modulus: 8, residue: 5 }), "lanes.S.1.1.5.>");
+}
+
+#[test]
+fn what_cannot_be_a_mapping_names_the_field_the_value_and_what_is_allowed() {
+    for (source, key_tokens, max, words) in [
+        ("orders.>", &[1][..], 256, "for example 'orders.*'"),
+        ("orders", &[1], 256, "mapping.subject is 'orders'"),
+        ("orders.*", &[2], 256, "mapping.keyTokens has 2: it must be from 1 to 1"),
+        ("orders.*", &[0], 256, "mapping.keyTokens has 0"),
+        ("orders.*", &[-1], 256, "mapping.keyTokens has -1"),
+        ("orders.*", &[], 256, "mapping.keyTokens is empty"),
+        ("orders.*", &[1, 1], 256, "mapping.keyTokens has 1 twice"),
+        ("orders.*", &[1], 3, "mapping.maxPartitions is 3"),
+        ("orders.*", &[1], 2048, "mapping.maxPartitions is 2048"),
+        ("orders.*", &[1], 0, "mapping.maxPartitions is 0"),
+    ] {
+        let error = mapping(source, key_tokens, max).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    let source = SubjectPattern::parse("orders.*").unwrap();
+    assert!(Mapping::new("a.b", source.clone(), &[1], 256).is_err());
+    assert!(Mapping::new("", source, &[1], 256).is_err());
+}
+
+#[test]
+fn a_subject_of_something_else_has_no_original() {
+    let mapping = mapping("orders.*", &[1], 4).unwrap();
+    for stored in ["lanes.S.1.1.invoices.7", "lanes.T.1.1.orders.7", "orders.7", "lanes.S.1.orders.7"] {
+        assert_eq!(mapping.original_subject(stored), None, "{stored}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_original_subject_comes_back_and_the_filter_of_its_partition_has_it(
+        first in "[^\\s.*>\\p{C}]{1,20}", second in "[^\\s.*>\\p{C}]{1,20}", partitions in 1u32..=64, level in 6u32..=10
+    ) {
+        let mapping = mapping("o.*.*", &[2, 1], 1 << level).unwrap();
+        let original = format!("o.{first}.{second}");
+        let stored = mapping.stored_subject(&original).unwrap();
+        prop_assert_eq!(mapping.original_subject(&stored), Some(original.as_str()));
+        let partition = partition_of(mapping.key_hash(&original).unwrap(), partitions);
+        for share in shares(partitions) {
+            let filter = SubjectPattern::parse(&mapping.filter(share)).unwrap();
+            prop_assert_eq!(filter.matches(&stored), share.partition() == partition);
+        }
+    }
+}

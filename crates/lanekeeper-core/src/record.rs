@@ -1,0 +1,259 @@
+//! What is recorded in NATS: the record of a set, the key of each incarnation, assignments and reports.
+//!
+//! All of it is JSON with `"v": 1` in the KV bucket; unknown fields are ignored, so that a newer version can
+//! add some. NATS is the truth: deleting the Kubernetes status, or the operator, loses nothing of this.
+//! This module holds the shapes only; who may write which, and when, is [`crate::plan`] and [`crate::lane`].
+
+use serde::{Deserialize, Serialize};
+
+use crate::{mapping::Mapping, share::Share};
+
+/// The version written into each value.
+pub const VERSION: u32 = 1;
+
+fn version() -> u32 {
+    VERSION
+}
+
+/// Whose a record is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Owner {
+    /// The Kubernetes cluster: the uid of its namespace `kube-system`.
+    pub cluster: String,
+    /// The set's namespace.
+    pub namespace: String,
+    /// The set's name.
+    pub name: String,
+    /// The set's uid.
+    pub uid: String,
+}
+
+/// How far a lane is. See [`crate::plan`] for what each state allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum LaneState {
+    /// Allocated: its consumer may not exist yet, nobody pulls.
+    Created,
+    /// In use.
+    Open,
+    /// No pull begins any more; it waits for its holders. Irrevocable.
+    Retiring,
+    /// Its holders are gone and its floor is final.
+    Settled,
+}
+
+/// All messages of a share up to a sequence are settled by a predecessor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Floor {
+    /// The predecessor's share.
+    #[serde(flatten)]
+    pub share: Share,
+    /// The last settled stream sequence.
+    pub sequence: u64,
+}
+
+/// One incarnation of a partition, in the record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LaneRecord {
+    /// Unique in the set for ever.
+    pub incarnation: u64,
+    /// The keys it has.
+    #[serde(flatten)]
+    pub share: Share,
+    /// How far it is.
+    pub state: LaneState,
+    /// The first stream sequence it serves; 1 means from the beginning.
+    pub start: u64,
+    /// Floors of predecessors at or above `start`: what they cover is acknowledged without a handler.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub floors: Vec<Floor>,
+    /// Whether any worker was ever told of it: a lane never opened needs no settling.
+    #[serde(default)]
+    pub opened: bool,
+    /// Settled by deleting its consumer and waiting one `AckWait`, because holders could not be asked.
+    #[serde(default)]
+    pub fenced: bool,
+    /// The last floor seen of its consumer, in case somebody deletes it; never above the true floor.
+    #[serde(default)]
+    pub checkpoint: u64,
+}
+
+/// The record of a set: written by the operator only, by compare-and-set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// [`VERSION`].
+    #[serde(default = "version")]
+    pub v: u32,
+    /// Whose it is.
+    pub owner: Owner,
+    /// The stream's name.
+    pub stream: String,
+    /// The stream's creation time as the server states it (RFC 3339): tells a stream from its replacement.
+    pub stream_created: String,
+    /// Part of the fence: rises when the stream is replaced. Starts at 1.
+    pub stream_incarnation: u32,
+    /// The highest incarnation number ever allocated.
+    pub counter: u64,
+    /// Every lane that is not forgotten yet.
+    pub lanes: Vec<LaneRecord>,
+}
+
+/// A process that may hold a message of a lane.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Holder {
+    /// The pod's name.
+    pub pod: String,
+    /// One start of the lane's container: a new process is a new holder.
+    pub instance: String,
+}
+
+/// The key of one incarnation: written by operator and workers, by compare-and-set only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LaneKey {
+    /// [`VERSION`].
+    #[serde(default = "version")]
+    pub v: u32,
+    /// No worker may join any more. Never goes back to false.
+    pub retiring: bool,
+    /// Who joined and did not leave.
+    #[serde(default)]
+    pub holders: Vec<Holder>,
+    /// Deliveries that were no attempts, of the message they name; see [`Excused`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub excused: Option<Excused>,
+}
+
+impl LaneKey {
+    /// A lane that nobody joined yet.
+    pub fn new() -> Self {
+        Self { v: VERSION, retiring: false, holders: Vec::new(), excused: None }
+    }
+}
+
+impl Default for LaneKey {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Deliveries of one message that were no attempts to handle it (a shutdown cut the handler short, the handler
+/// could not be reached). They stand in the lane's key because the next pod must know them, whatever its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Excused {
+    /// The message.
+    pub sequence: u64,
+    /// How many of its deliveries were no attempts.
+    pub deliveries: u64,
+}
+
+/// Retrying a failed message in place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Retry {
+    /// Delay after the first failure; doubles with each further one.
+    pub initial_backoff_milliseconds: u64,
+    /// The delay never exceeds this; a blocked lane tries again at this interval.
+    pub max_backoff_milliseconds: u64,
+    /// Attempts after which the message is exhausted; 0 means never.
+    pub max_attempts: u64,
+}
+
+/// What happens to a message whose attempts are exhausted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExhaustedPolicy {
+    /// The lane stops here, retries slowly and says so.
+    Block,
+}
+
+/// How a lane is to be run: the part of the spec that workers need.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LaneSettings {
+    /// The server's deadline for one message, kept alive while its handler runs.
+    pub ack_wait_milliseconds: u64,
+    /// Longest time one handling may take.
+    pub handler_timeout_milliseconds: u64,
+    /// Retrying.
+    pub retry: Retry,
+    /// What comes after the last attempt.
+    pub on_exhausted: ExhaustedPolicy,
+    /// Lanes stop after the message in hand.
+    #[serde(default)]
+    pub paused: bool,
+}
+
+/// What the workers of one partition are to do: written by the operator only, by compare-and-set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Assignment {
+    /// [`VERSION`].
+    #[serde(default = "version")]
+    pub v: u32,
+    /// The lane's durable consumer.
+    pub consumer: String,
+    /// The lane's incarnation; rises with every assignment of the partition that names another lane.
+    pub incarnation: u64,
+    /// The keys it has: a worker refuses any other.
+    #[serde(flatten)]
+    pub share: Share,
+    /// The consumer's filter.
+    pub filter: String,
+    /// How subjects and keys are read.
+    pub mapping: Mapping,
+    /// Part of the fence.
+    pub stream_incarnation: u32,
+    /// What predecessors settled: acknowledged without the handler.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub floors: Vec<Floor>,
+    /// No new pull: finish, settle, leave.
+    pub retiring: bool,
+    /// How to run it.
+    pub settings: LaneSettings,
+}
+
+/// Why a lane cannot go on by itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Blocked {
+    /// The message it stands at.
+    pub sequence: u64,
+    /// What the handler said last, shortened.
+    pub reason: String,
+}
+
+/// What a pod says of its partition: written by the worker, only when its meaning changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// [`VERSION`].
+    #[serde(default = "version")]
+    pub v: u32,
+    /// The lane it is about.
+    pub incarnation: u64,
+    /// Set while the lane stands at a message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked: Option<Blocked>,
+    /// Messages that did not belong to the share and were refused (fail closed): a defect somewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Blocked>,
+    /// The lane lost its deadline at this sequence and has not handled anything since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<u64>,
+}
+
+impl Report {
+    /// Nothing to say of this lane.
+    pub fn new(incarnation: u64) -> Self {
+        Self { v: VERSION, incarnation, blocked: None, refused: None, lost: None }
+    }
+}
+
+#[cfg(test)]
+mod tests;

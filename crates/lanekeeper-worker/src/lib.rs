@@ -1,0 +1,1 @@
+//! Placeholder module header, replaced by the crate's owner.
