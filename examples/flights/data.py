@@ -175,7 +175,8 @@ def _number(values: dict[str, str], name: str, row: int) -> int:
     try:
         return int(values[name])
     except ValueError:
-        raise DataError(f"row {row}: {name} is {values[name]!r}: it must be a whole number") from None
+        told = f"row {row}: {name} is {values[name]!r}"
+        raise DataError(f"{told}: it must be a whole number") from None
 
 
 def _check_token(key: str, row: int) -> None:
@@ -233,6 +234,7 @@ def write(messages: Iterable[Departure], target: Path | None) -> None:
         try:
             file.writelines(message.line() + "\n" for message in messages)
             file.close()
+            os.chmod(file.name, 0o644)
             os.replace(file.name, target)
         except BaseException:
             os.unlink(file.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import json
 import sys
@@ -53,7 +54,8 @@ class Order(unittest.TestCase):
     def test_flights_of_one_minute_keep_the_order_of_their_rows(self) -> None:
         lines = [row("2013-01-01", "500", "500", "0", tail, flight=str(n)) for n, tail in enumerate("BABA")]
         messages, _ = read(*lines)
-        self.assertEqual([(m.key, m.number, m.flight) for m in messages], [("B", 1, 0), ("A", 1, 1), ("B", 2, 2), ("A", 2, 3)])
+        order = [(m.key, m.number, m.flight) for m in messages]
+        self.assertEqual(order, [("B", 1, 0), ("A", 1, 1), ("B", 2, 2), ("A", 2, 3)])
 
     def test_each_aircraft_is_numbered_from_one_without_a_gap(self) -> None:
         messages, counts = read(
@@ -87,13 +89,15 @@ class Rows(unittest.TestCase):
 
     def test_a_time_that_does_not_exist_is_refused(self) -> None:
         for date, scheduled in (("2013-02-30", "500"), ("2013-01-01", "575"), ("2013-01-01", "2400")):
-            with self.subTest(date=date, scheduled=scheduled), self.assertRaisesRegex(data.DataError, "row 1: no such time"):
-                read(row(date, "500", scheduled, "0", "N1"))
+            with self.subTest(date=date, scheduled=scheduled):
+                with self.assertRaisesRegex(data.DataError, "row 1: no such time"):
+                    read(row(date, "500", scheduled, "0", "N1"))
 
     def test_a_tail_number_that_cannot_be_a_subject_token_is_refused(self) -> None:
         for tail in ("N1.2", "N*", "N>", "N 1", "N\t1", "N\u00e91", "N\x7f"):
-            with self.subTest(tail=tail), self.assertRaisesRegex(data.DataError, "row 1: tail number .* cannot be a token"):
-                read(row("2013-01-01", "500", "500", "0", tail))
+            with self.subTest(tail=tail):
+                with self.assertRaisesRegex(data.DataError, "row 1: tail number .* cannot be a token"):
+                    read(row("2013-01-01", "500", "500", "0", tail))
 
     def test_a_missing_column_and_a_short_row_are_named(self) -> None:
         with self.assertRaisesRegex(data.DataError, "column tailnum is missing"):
@@ -127,10 +131,17 @@ class Command(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
-        self.csv = "\n".join((HEADER, row("2013-01-01", "500", "500", "0", "N1"), row("2013-01-01", "NA", "6", "NA", "N1"), row("2013-01-01", "600", "600", "0", "N2"))) + "\n"
+        lines = (
+            HEADER,
+            row("2013-01-01", "500", "500", "0", "N1"),
+            row("2013-01-01", "NA", "600", "NA", "N1"),
+            row("2013-01-01", "600", "600", "0", "N2"),
+        )
+        self.csv = "\n".join(lines) + "\n"
         known = data.NYCFLIGHTS13
         self.addCleanup(setattr, data, "NYCFLIGHTS13", known)
-        data.NYCFLIGHTS13 = data.Counts(rows=3, dropped=1, departures=2, aircraft=2)
+        self.small = data.Counts(rows=3, dropped=1, departures=2, aircraft=2)
+        data.NYCFLIGHTS13 = self.small
 
     def run_on(self, source: Path, *arguments: str) -> tuple[int, str, str]:
         out, err = io.StringIO(), io.StringIO()
@@ -171,7 +182,7 @@ class Command(unittest.TestCase):
     def test_other_counts_than_known_fail_before_anything_is_written(self) -> None:
         for changed in ({"rows": 4}, {"dropped": 2}, {"departures": 3}, {"aircraft": 1}):
             with self.subTest(changed=changed):
-                data.NYCFLIGHTS13 = data.Counts(**({"rows": 3, "dropped": 1, "departures": 2, "aircraft": 2} | changed))
+                data.NYCFLIGHTS13 = dataclasses.replace(self.small, **changed)
                 target = self.folder / "departures.ndjson"
                 code, _, err = self.run_on(self.plain(), "--out", str(target))
                 self.assertEqual((code, target.exists()), (1, False))
