@@ -125,14 +125,24 @@ pub fn drift(wanted: &ConsumerSpec, found: &ConsumerFound) -> Vec<Drift> {
     check("ack_wait", true, millis(wanted.ack_wait_milliseconds), millis(found.ack_wait_milliseconds));
     check("inactive_threshold", true, millis(0), millis(found.inactive_threshold_milliseconds));
     check("headers_only", true, "false".into(), found.headers_only.to_string());
-    check("pause_until", true, "not paused".into(), if found.paused { "paused" } else { "not paused" }.into());
+    check(
+        "pause_until",
+        true,
+        "not paused".into(),
+        if found.paused { "paused" } else { "not paused" }.into(),
+    );
     if let Some(replicas) = wanted.replicas {
         check("num_replicas", true, replicas.to_string(), found.replicas.to_string());
     }
     for (key, value) in &wanted.metadata {
         if found.metadata.get(key) != Some(value) {
             let has = found.metadata.get(key).cloned().unwrap_or_else(|| "missing".into());
-            differences.push(Drift { field: "metadata", wanted: format!("{key}={value}"), found: has, repairable: true });
+            differences.push(Drift {
+                field: "metadata",
+                wanted: format!("{key}={value}"),
+                found: has,
+                repairable: true,
+            });
         }
     }
     differences

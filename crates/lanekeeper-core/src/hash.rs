@@ -12,10 +12,7 @@ const PRIME: u32 = 0x0100_0193;
 /// Algorithm and constants: <http://www.isthe.com/chongo/tech/comp/fnv/>. Because the server puts nothing
 /// between the tokens, `["ab", "c"]` and `["a", "bc"]` have the same hash.
 pub fn fnv1a32<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u32 {
-    parts
-        .into_iter()
-        .flatten()
-        .fold(OFFSET_BASIS, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(PRIME))
+    parts.into_iter().flatten().fold(OFFSET_BASIS, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(PRIME))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ pub mod fence;
 pub mod hash;
 pub mod mapping;
 pub mod names;
+pub mod plan;
 pub mod record;
 pub mod share;
 pub mod stream;

@@ -70,14 +70,21 @@ impl fmt::Display for MappingError {
                 source.trim_end_matches('>')
             ),
             Self::NoWildcard(source) => {
-                write!(f, "mapping.subject is '{source}': it must have at least one '*', from which the key is taken")
+                write!(
+                    f,
+                    "mapping.subject is '{source}': it must have at least one '*', from which the key is taken"
+                )
             }
-            Self::NoKeyToken => f.write_str("mapping.keyTokens is empty: name at least one '*' of mapping.subject"),
+            Self::NoKeyToken => {
+                f.write_str("mapping.keyTokens is empty: name at least one '*' of mapping.subject")
+            }
             Self::KeyToken { token, wildcards, source } => write!(
                 f,
                 "mapping.keyTokens has {token}: it must be from 1 to {wildcards}, the number of '*' in '{source}'"
             ),
-            Self::Repeated(token) => write!(f, "mapping.keyTokens has {token} twice: key tokens must be distinct"),
+            Self::Repeated(token) => {
+                write!(f, "mapping.keyTokens has {token} twice: key tokens must be distinct")
+            }
             Self::MaxPartitions(given) => write!(
                 f,
                 "mapping.maxPartitions is {given}: it must be a power of two from 1 to {MAX_PARTITIONS}"

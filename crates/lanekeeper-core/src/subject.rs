@@ -50,7 +50,9 @@ impl fmt::Display for SubjectError {
             Self::TooLong(bytes) => {
                 write!(f, "the subject has {bytes} bytes, at most {MAX_SUBJECT_BYTES} are allowed")
             }
-            Self::Character(text, c) => write!(f, "'{text}' has the character {c:?}, which no subject may have"),
+            Self::Character(text, c) => {
+                write!(f, "'{text}' has the character {c:?}, which no subject may have")
+            }
             Self::EmptyToken(text) => write!(f, "'{text}' has an empty token"),
             Self::RestNotLast(text) => write!(f, "'{text}' has '>' before its last token"),
             Self::WildcardInToken(text, token) => {

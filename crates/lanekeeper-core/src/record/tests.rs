@@ -15,7 +15,11 @@ fn assignment() -> Assignment {
         settings: LaneSettings {
             ack_wait_milliseconds: 15_000,
             handler_timeout_milliseconds: 300_000,
-            retry: Retry { initial_backoff_milliseconds: 100, max_backoff_milliseconds: 30_000, max_attempts: 5 },
+            retry: Retry {
+                initial_backoff_milliseconds: 100,
+                max_backoff_milliseconds: 30_000,
+                max_attempts: 5,
+            },
             on_exhausted: ExhaustedPolicy::Block,
             paused: false,
         },
@@ -33,7 +37,9 @@ fn values_read_back_and_ignore_what_a_newer_version_added() {
 #[test]
 fn the_wire_form_is_the_contract() {
     let json = serde_json::to_value(assignment()).unwrap();
-    for (pointer, value) in [("/v", 1), ("/modulus", 8), ("/residue", 5), ("/floors/0/sequence", 17), ("/floors/0/modulus", 4)] {
+    for (pointer, value) in
+        [("/v", 1), ("/modulus", 8), ("/residue", 5), ("/floors/0/sequence", 17), ("/floors/0/modulus", 4)]
+    {
         assert_eq!(json.pointer(pointer), Some(&serde_json::json!(value)), "{pointer}");
     }
     let key = LaneKey { holders: vec![Holder { pod: "p".into(), instance: "i".into() }], ..LaneKey::new() };

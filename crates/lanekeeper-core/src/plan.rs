@@ -1,0 +1,110 @@
+//! What to do next for one set: the whole protocol of lanes and handovers as a pure function.
+//!
+//! [`plan`] looks at what is wanted and what was observed and returns the next steps, in order. Whoever carries
+//! them out stops at the first that fails, observes again and calls again: a crash, a lost answer, a new number of
+//! partitions in the middle, or a second operator just means another call. Nothing is remembered between calls.
+//!
+//! The life of a lane: allocated in the record ([`LaneState::Created`]), its consumer created, opened (record, then
+//! the assignment that workers follow), retired (record, then the lane's key, then the assignment), settled (its key
+//! is retiring and has no holders), succeeded after its floor, its consumer deleted. Rules that keep order:
+//! - nothing is created that the record does not name, and a name is never used twice;
+//! - retiring is irrevocable; a floor is read only after settling; a successor opens only when every overlapping
+//!   predecessor is settled and its consumer gone;
+//! - holders leave by themselves or by proof of their end, never by absence of news. When only unreachable
+//!   holders are left, the consumer is deleted and one `AckWait` passes before a successor opens.
+//!
+//! This module must not do I/O, read clocks, or know how its steps are carried out.
+
+mod handover;
+mod observed;
+mod rebuild;
+mod repair;
+mod steps;
+
+pub use observed::{Observed, Revisioned, Start, Wanted};
+pub use steps::{Note, Plan, Refusal, Step, Wait};
+
+use crate::{
+    record::{LaneRecord, LaneState, Owner},
+    share::{self, Share},
+};
+
+/// The next steps; none when what is observed is what is wanted (or when something must be waited for).
+pub fn plan(wanted: &Wanted, observed: &Observed) -> Plan {
+    let Some(record) = &observed.record else {
+        return rebuild::begin(wanted, observed);
+    };
+    if let Some(refusal) = refused(&wanted.owner, &record.value.owner) {
+        return Plan::refused(refusal);
+    }
+    let context = Context { wanted, observed, record, shares: share::shares(wanted.partitions) };
+    let stages: [fn(&Context<'_>) -> Plan; 8] = [
+        rebuild::replaced_stream,
+        handover::retire,
+        handover::mark_retiring,
+        handover::settle_and_allocate,
+        handover::create,
+        handover::delete_settled,
+        handover::open,
+        repair::repair,
+    ];
+    let mut waits = Vec::new();
+    for stage in stages {
+        let mut plan = stage(&context);
+        waits.append(&mut plan.waits);
+        if !plan.steps.is_empty() {
+            plan.waits = waits;
+            return plan;
+        }
+    }
+    Plan { waits, checkpoint: repair::checkpoint(&context), ..Plan::default() }
+}
+
+/// A record may be adopted when the set of the same name in the same cluster was deleted and made again.
+fn refused(ours: &Owner, theirs: &Owner) -> Option<Refusal> {
+    let same =
+        (&ours.cluster, &ours.namespace, &ours.name) == (&theirs.cluster, &theirs.namespace, &theirs.name);
+    (!same).then(|| Refusal::OwnedElsewhere(theirs.clone()))
+}
+
+/// What every stage needs.
+struct Context<'a> {
+    wanted: &'a Wanted,
+    observed: &'a Observed,
+    record: &'a Revisioned<crate::record::Record>,
+    /// The shares of the wanted number of partitions.
+    shares: Vec<Share>,
+}
+
+impl Context<'_> {
+    fn lanes(&self) -> &[LaneRecord] {
+        &self.record.value.lanes
+    }
+
+    fn exists(&self, incarnation: u64) -> bool {
+        self.observed.consumers.contains_key(&incarnation)
+    }
+
+    /// Lanes that are, or will be, in use.
+    fn active(&self) -> impl Iterator<Item = &LaneRecord> {
+        self.lanes().iter().filter(|lane| matches!(lane.state, LaneState::Created | LaneState::Open))
+    }
+
+    /// Wanted shares without an active lane.
+    fn lacking(&self) -> Vec<Share> {
+        self.shares.iter().copied().filter(|share| self.active().all(|lane| lane.share != *share)).collect()
+    }
+
+    fn put_record(&self, change: impl FnOnce(&mut crate::record::Record)) -> Step {
+        let mut record = self.record.value.clone();
+        record.owner = self.wanted.owner.clone();
+        change(&mut record);
+        record.lanes.sort_by_key(|lane| lane.incarnation);
+        Step::PutRecord { expected: Some(self.record.revision), record }
+    }
+}
+
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
