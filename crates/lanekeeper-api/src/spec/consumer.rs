@@ -1,0 +1,111 @@
+//! Consumers, retrying, and what comes after the last attempt.
+
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::crd::rule;
+
+/// The consumers of the lanes.
+#[derive(Serialize, Deserialize, KubeSchema, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Consumer {
+    /// After how long without a sign from its worker a message is delivered again. Kept alive while the handler
+    /// runs, so this is not a limit on the handler but the time that a crashed worker costs.
+    #[serde(default = "default_ack_wait_seconds")]
+    #[schemars(range(min = 1, max = 3600))]
+    pub ack_wait_seconds: i32,
+
+    /// Where new consumers begin. Immutable.
+    #[serde(default)]
+    #[x_kube(validation = rule("self == oldSelf", "spec.consumer.start: is immutable"))]
+    pub start: Start,
+
+    /// Copies of the consumers' state; the stream's number when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 5))]
+    pub replicas: Option<i32>,
+}
+
+impl Default for Consumer {
+    fn default() -> Self {
+        Self { ack_wait_seconds: default_ack_wait_seconds(), start: Start::default(), replicas: None }
+    }
+}
+
+/// Where a set begins in a stream that it meets for the first time.
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Start {
+    /// With the oldest message that the stream has.
+    #[default]
+    All,
+    /// With the first message stored after the set.
+    New,
+}
+
+/// Retrying a failed message: in place, so that nothing overtakes it.
+#[derive(Serialize, Deserialize, KubeSchema, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = rule(
+    "self.initialBackoffMilliseconds <= self.maxBackoffSeconds * 1000",
+    "spec.retry.initialBackoffMilliseconds: must be at most spec.retry.maxBackoffSeconds"
+))]
+pub struct Retry {
+    /// Delay after the first failure; doubles with each further one.
+    #[serde(default = "default_initial_backoff_milliseconds")]
+    #[schemars(range(min = 1, max = 3_600_000))]
+    pub initial_backoff_milliseconds: i32,
+
+    /// The delay never exceeds this. A blocked lane tries again at this interval.
+    #[serde(default = "default_max_backoff_seconds")]
+    #[schemars(range(min = 1, max = 86_400))]
+    pub max_backoff_seconds: i32,
+
+    /// Attempts after which a message counts as exhausted.
+    #[serde(default = "default_max_attempts")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub max_attempts: i32,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self {
+            initial_backoff_milliseconds: default_initial_backoff_milliseconds(),
+            max_backoff_seconds: default_max_backoff_seconds(),
+            max_attempts: default_max_attempts(),
+        }
+    }
+}
+
+/// What happens to a message whose attempts are used up.
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq, Default)]
+#[serde(rename_all = "camelCase")]
+pub struct OnExhausted {
+    /// What happens to it.
+    #[serde(default)]
+    pub policy: ExhaustedPolicy,
+}
+
+/// What happens to a message whose attempts are used up.
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ExhaustedPolicy {
+    /// The lane stops at the message, says so, and tries again at the longest backoff.
+    #[default]
+    Block,
+}
+
+fn default_ack_wait_seconds() -> i32 {
+    15
+}
+
+fn default_initial_backoff_milliseconds() -> i32 {
+    1000
+}
+
+fn default_max_backoff_seconds() -> i32 {
+    60
+}
+
+fn default_max_attempts() -> i32 {
+    5
+}
