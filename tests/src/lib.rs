@@ -1,3 +1,23 @@
-//! Harness of the end-to-end tests: real servers, real control planes, the journal checker.
+//! The harness of the end-to-end tests: real servers and what stands between them and a client.
+//!
+//! Every server, proxy and store here belongs to one test and ends with it. Nothing here replaces a real
+//! component, and a component that is missing fails the test: it never skips one. Tests wait for conditions
+//! with a deadline ([`wait_until`]); they do not sleep, and no timing decides one.
 
+pub mod binary;
 pub mod journal;
+pub mod proxy;
+pub mod server;
+pub mod trio;
+mod waiting;
+
+pub use proxy::{Direction, Flow, TcpProxy};
+pub use server::{NatsServer, ServerBuilder};
+pub use trio::NatsTrio;
+pub use waiting::{Probe, wait_until};
+
+/// The server versions that everything must work with, the oldest first.
+pub const VERSIONS: [&str; 3] = ["2.11", "2.12", "2.15"];
+
+/// The version that tests use when the version is not what they are about.
+pub const LATEST: &str = "2.15";

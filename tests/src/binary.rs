@@ -1,0 +1,49 @@
+//! Where the real programs are: each named tool is fetched or built once, into a cache folder.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{Mutex, OnceLock, PoisonError},
+};
+
+/// The real `nats-server` of one version, for example `2.15`.
+///
+/// `NATS_SERVER_2_15` in the environment names another one. Panics when there is none: a test without its server
+/// has shown nothing.
+pub fn nats_server(version: &str) -> PathBuf {
+    let variable = format!("NATS_SERVER_{}", version.replace('.', "_"));
+    if let Some(path) = std::env::var_os(&variable) {
+        let path = PathBuf::from(path);
+        assert!(path.is_file(), "{variable} is {}, where no file is", path.display());
+        return path;
+    }
+    tool(&format!("nats-server-{version}"))
+}
+
+/// A program by its name in `tests/cluster/cluster.py path <name>`. Panics when it cannot be had.
+pub fn tool(name: &str) -> PathBuf {
+    static FOUND: OnceLock<Mutex<HashMap<String, PathBuf>>> = OnceLock::new();
+    let mut found = FOUND.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(path) = found.get(name) {
+        return path.clone();
+    }
+    let path = ask_for(name);
+    found.insert(name.to_owned(), path.clone());
+    path
+}
+
+fn ask_for(name: &str) -> PathBuf {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("cluster/cluster.py");
+    let output = Command::new("python3").arg(&script).args(["path", name]).output().unwrap_or_else(|error| {
+        panic!("python3 is needed to find {name}, and could not be started: {error}")
+    });
+    let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    assert!(
+        output.status.success() && path.exists(),
+        "{name} is missing, and `{} path {name}` could not get it: {}",
+        script.display(),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    path
+}

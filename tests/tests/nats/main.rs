@@ -1,0 +1,3 @@
+//! What Lanekeeper relies on, against real NATS servers of every supported version.
+
+mod harness;
