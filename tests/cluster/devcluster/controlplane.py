@@ -85,7 +85,7 @@ def issue(layout: Layout, where: Endpoints) -> Authority:
     names = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", f"kubernetes.default.svc.{places.DOMAIN}")
     alternative = (*(f"IP:{address}" for address in addresses), *(f"DNS:{name}" for name in names))
     authority.issue(Identity("apiserver", "kube-apiserver", names=alternative))
-    authority.issue(Identity("kubelet-client", "kube-apiserver-kubelet-client", "system:masters"))
+    authority.issue(Identity("apiserver-to-kubelet", "kube-apiserver-kubelet-client", "system:masters"))
     identify(layout, authority, where.api, Identity("admin", "admin", "system:masters"), layout.kubeconfig)
     manager = Identity(CONTROLLER_MANAGER, "system:kube-controller-manager")
     identify(layout, authority, where.api, manager, layout.config / f"{CONTROLLER_MANAGER}.kubeconfig")
@@ -172,8 +172,8 @@ def apiserver_flags(layout: Layout, mode: str, where: Endpoints, audit_log: str)
         "authorization-mode": "Node,RBAC",
         "enable-admission-plugins": "NodeRestriction",
         "allow-privileged": "true",
-        "kubelet-client-certificate": f"{pki}/kubelet-client.crt",
-        "kubelet-client-key": f"{pki}/kubelet-client.key",
+        "kubelet-client-certificate": f"{pki}/apiserver-to-kubelet.crt",
+        "kubelet-client-key": f"{pki}/apiserver-to-kubelet.key",
         "kubelet-certificate-authority": f"{pki}/ca.crt",
         "kubelet-preferred-address-types": "InternalIP",
         "profiling": "false",

@@ -166,6 +166,9 @@ def _take_machine(layout: Layout) -> None:
                 "  which a second one would disturb. If nothing uses it: nft delete table ip kube-proxy"
             )
         return
+    if network.bridge_is_unfinished():
+        network.remove()
+        return
     if not owner:
         raise Problem(f"an interface named {places.BRIDGE} exists and is not this program's; remove it: ip link delete {places.BRIDGE}")
     other = Layout(Path(owner))

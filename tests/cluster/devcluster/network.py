@@ -37,9 +37,16 @@ def bridge_owner() -> str | None:
     return found[0].get("ifalias", "") if found else None
 
 
+def bridge_is_unfinished() -> bool:
+    """Whether a bridge is there that a start, killed at that very moment, has not yet marked as its own."""
+    found = links("dev", BRIDGE)
+    return bool(found) and "ifalias" not in found[0] and "UP" not in found[0]["flags"]
+
+
 def create_bridge(layout: Layout) -> None:
-    """The bridge with the node's address. Its alias says whose it is."""
-    run("ip", "link", "add", BRIDGE, "alias", str(layout.folder), "type", "bridge")
+    """The bridge with the node's address. Its alias says whose it is, and is there before the bridge is up."""
+    run("ip", "link", "add", BRIDGE, "type", "bridge")
+    run("ip", "link", "set", BRIDGE, "alias", str(layout.folder))
     run("ip", "address", "replace", f"{NODE_ADDRESS}/{NODE_PREFIX}", "dev", BRIDGE)
     run("ip", "link", "set", BRIDGE, "up")
     # For this interface alone: the machine does not become a router for others.
