@@ -6,10 +6,13 @@
 
 pub mod condition;
 pub mod crd;
+pub mod invalid;
 pub mod quantity;
 pub mod reason;
 pub mod spec;
 pub mod status;
+pub mod validate;
 
 pub use spec::{OrderedPartitionSet, OrderedPartitionSetSpec};
 pub use status::OrderedPartitionSetStatus;
+pub use validate::{Validated, validate};

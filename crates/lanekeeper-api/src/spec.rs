@@ -4,6 +4,9 @@
 //! ignored. Integers are signed because API servers warn about unsigned formats. Rules that compare fields
 //! are CEL rules beside the fields; [`crate::validate`] repeats all of them.
 
+// `KubeSchema` makes a public helper type inside a function.
+#![allow(unreachable_pub)]
+
 pub mod consumer;
 pub mod mapping;
 pub mod nats;
@@ -83,6 +86,10 @@ use crate::{crd::rule, status::OrderedPartitionSetStatus};
     validation = rule(
         "!has(self.consumer.replicas) || (self.stream.retention == 'Limits' ? self.consumer.replicas <= self.stream.replicas : self.consumer.replicas == self.stream.replicas)",
         "spec.consumer.replicas: must be at most spec.stream.replicas, and equal to it unless spec.stream.retention is Limits"
+    ),
+    validation = rule(
+        "self.stream.retention != 'WorkQueue' || self.consumer.start == 'All'",
+        "spec.consumer.start: must be All when spec.stream.retention is WorkQueue; such a stream has only what is left to do"
     ),
 )]
 pub struct OrderedPartitionSetSpec {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::crd::{bounded_strings, rule};
 
 /// Servers and credentials.
-#[derive(Serialize, Deserialize, KubeSchema, Debug, Clone, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, KubeSchema, Debug, Clone, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase")]
 pub struct Nats {
     /// `nats://host:port` or `tls://host:port`, of one cluster. Without user or password: those belong into a Secret.
@@ -44,7 +44,7 @@ pub struct Nats {
 }
 
 /// One key of a Secret.
-#[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretKeyRef {
     /// The Secret's name.
@@ -56,7 +56,7 @@ pub struct SecretKeyRef {
 }
 
 /// TLS towards the servers.
-#[derive(Serialize, Deserialize, KubeSchema, Debug, Clone, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, KubeSchema, Debug, Clone, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = rule(
     "has(self.caSecretRef) || has(self.clientSecretRef)",
@@ -72,7 +72,7 @@ pub struct Tls {
 }
 
 /// A Secret of type `kubernetes.io/tls` (keys `tls.crt` and `tls.key`).
-#[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase")]
 pub struct ClientSecretRef {
     /// The Secret's name.

@@ -54,12 +54,16 @@ pub struct Handler {
 }
 
 /// An HTTP handler: each message is one POST.
-#[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, KubeSchema, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Http {
     /// The port that the handler listens on, in the pod.
     #[serde(default = "default_port")]
     #[schemars(range(min = 1, max = 65_535))]
+    #[x_kube(validation = rule(
+        "self != 9797",
+        "spec.worker.handler.http.port: must not be 9797, which the lane's own container listens on"
+    ))]
     pub port: i32,
     /// The path that is posted to.
     #[serde(default = "default_path")]

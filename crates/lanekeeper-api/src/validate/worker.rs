@@ -1,0 +1,151 @@
+//! The pods of the lanes.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::{Map, Value};
+
+use super::pod_template;
+use crate::{
+    invalid::{Findings, Invalid},
+    quantity,
+    spec::{Handler, Resources, Worker},
+};
+
+/// The port of the lane's container, in every pod.
+pub const ADMIN_PORT: u16 = 9797;
+
+const HANDLER: &str = "spec.worker.handler";
+
+/// The pods of the lanes, checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkerSettings {
+    /// How messages are handed over.
+    pub handler: HandlerKind,
+    /// The lane's image; always given with an embedded handler.
+    pub image: Option<String>,
+    /// Resources of the lane's container.
+    pub resources: LaneResources,
+    /// `metadata` and `spec` as they were written, without any field that the operator owns.
+    pub pod_template: Map<String, Value>,
+}
+
+/// How messages are handed over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HandlerKind {
+    /// By HTTP to a container of the same pod.
+    Http {
+        /// Its port.
+        port: u16,
+        /// The path, beginning with `/`.
+        path: String,
+        /// The longest that one message may take.
+        timeout_seconds: u64,
+    },
+    /// Inside the lane's process.
+    Embedded {
+        /// The longest that one message may take.
+        timeout_seconds: u64,
+    },
+}
+
+impl HandlerKind {
+    /// The longest that one message may take.
+    pub fn timeout_seconds(&self) -> u64 {
+        match self {
+            Self::Http { timeout_seconds, .. } | Self::Embedded { timeout_seconds } => *timeout_seconds,
+        }
+    }
+
+    /// The same in the unit of assignments.
+    pub fn timeout_milliseconds(&self) -> u64 {
+        self.timeout_seconds() * 1000
+    }
+
+    /// Where the lane posts messages to; `None` when it needs not.
+    pub fn url(&self) -> Option<String> {
+        match self {
+            Self::Http { port, path, .. } => Some(format!("http://127.0.0.1:{port}{path}")),
+            Self::Embedded { .. } => None,
+        }
+    }
+}
+
+/// Resources of a container, as Kubernetes quantities.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LaneResources {
+    /// What the scheduler sets aside.
+    pub requests: BTreeMap<String, String>,
+    /// What the container cannot exceed.
+    pub limits: BTreeMap<String, String>,
+}
+
+pub(super) fn check(worker: &Worker, findings: &mut Findings) -> WorkerSettings {
+    let handler = check_handler(&worker.handler, findings);
+    let image = worker.image.clone();
+    match &image {
+        Some(image) => {
+            findings.bound_text("spec.worker.image", image, 512);
+            let right = !image.contains(char::is_whitespace);
+            findings.require_text(right, "spec.worker.image", image, "must not have white space");
+        }
+        None if matches!(handler, HandlerKind::Embedded { .. }) => {
+            let allowed =
+                "must be given with spec.worker.handler.embedded: it is the image that runs the lane";
+            findings.add(Invalid::missing("spec.worker.image", allowed));
+        }
+        None => {}
+    }
+    let pod_template = pod_template::check(worker.pod_template.as_ref(), &handler, findings);
+    WorkerSettings { handler, image, resources: check_resources(&worker.resources, findings), pod_template }
+}
+
+fn check_handler(handler: &Handler, findings: &mut Findings) -> HandlerKind {
+    let timeout = |name: &str, seconds: i32, findings: &mut Findings| {
+        findings.bound(&format!("{HANDLER}.{name}.timeoutSeconds"), i64::from(seconds), 1, 86_400)
+    };
+    let exactly_one = "must have exactly one of http and embedded";
+    match (&handler.http, &handler.embedded) {
+        (None, Some(embedded)) => {
+            return HandlerKind::Embedded {
+                timeout_seconds: timeout("embedded", embedded.timeout_seconds, findings),
+            };
+        }
+        (Some(_), None) => {}
+        (Some(_), Some(_)) => findings.add(Invalid::value(HANDLER, "both", exactly_one)),
+        (None, None) => findings.add(Invalid::value(HANDLER, "empty", exactly_one)),
+    }
+    let http = handler.http.clone().unwrap_or_default();
+    let port = findings.bound(&format!("{HANDLER}.http.port"), i64::from(http.port), 1, 65_535);
+    if port == ADMIN_PORT {
+        let allowed = format!("must not be {ADMIN_PORT}, which the lane's own container listens on");
+        findings.add(Invalid::value(format!("{HANDLER}.http.port"), port, allowed));
+    }
+    let path = &http.path;
+    findings.bound_text(&format!("{HANDLER}.http.path"), path, 512);
+    let right = path.starts_with('/') && !path.contains(|c: char| c.is_whitespace() || c == '#');
+    let allowed = "must begin with '/', without white space or '#'";
+    findings.require_text(right, &format!("{HANDLER}.http.path"), path, allowed);
+    HandlerKind::Http {
+        port,
+        path: path.clone(),
+        timeout_seconds: timeout("http", http.timeout_seconds, findings),
+    }
+}
+
+fn check_resources(given: &Resources, findings: &mut Findings) -> LaneResources {
+    let mut amounts = |kind: &str, given: &BTreeMap<String, IntOrString>| {
+        let text = |(name, amount): (&String, &IntOrString)| {
+            let amount = match amount {
+                IntOrString::Int(number) => number.to_string(),
+                IntOrString::String(text) => text.clone(),
+            };
+            let field = format!("spec.worker.resources.{kind}.{name}");
+            let right = quantity::is_quantity(&amount);
+            findings.require_text(right, &field, &amount, "must be an amount such as 500m, 2 or 64Mi");
+            (name.clone(), amount)
+        };
+        given.iter().map(text).collect()
+    };
+    LaneResources { requests: amounts("requests", &given.requests), limits: amounts("limits", &given.limits) }
+}
