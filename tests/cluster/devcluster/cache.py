@@ -43,17 +43,36 @@ def key(files: Iterable[Path], *words: str) -> str:
 
 
 @contextlib.contextmanager
-def lock(name: str, waiting: str) -> Iterator[None]:
-    """Holds the named lock; says `waiting` once when another process has it. Freed by the kernel on a crash."""
-    folder = root() / "locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / name, "w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(waiting)
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+def lock(name: str, waiting: str, forget: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Holds the named lock; says `waiting` once when another process has it. Freed by the kernel on a crash.
+
+    The lock's file goes when `forget` says, at the end, that nobody will need it again.
+    """
+    file = root() / "locks" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        with open(file, "w") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(waiting)
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            if not _is_still(file, handle.fileno()):
+                # The one before us removed it: others may hold the lock of a newer file.
+                continue
+            try:
+                yield
+            finally:
+                if forget():
+                    file.unlink(missing_ok=True)
+            return
+
+
+def _is_still(file: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(file), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def ensure(name: str, folder: str, build: Callable[[Path], None]) -> Path:

@@ -86,9 +86,10 @@ def ensure() -> None:
             say("that failed, perhaps for want of fresh package lists: apt-get update, and again")
             cache.run_slow(["apt-get", "update"], "apt-get update", log, env=environment)
             cache.run_slow(install, "installing packages", log, env=environment)
-    if not had_containerd and Path("/run/systemd/system").is_dir():
-        # We run our own; the machine did not ask for another one after its next boot.
-        subprocess.run(["systemctl", "disable", "--now", "containerd"], capture_output=True)
+    if not had_containerd and has("systemctl"):
+        # We run our own; the machine did not ask for another one, now or after its next boot.
+        running = Path("/run/systemd/system").is_dir()
+        subprocess.run([program("systemctl"), "disable", *(["--now"] if running else []), "containerd"], capture_output=True)
     lacking = missing()
     if lacking:
         raise Problem(f"still missing after apt-get install: {', '.join(sorted(lacking))}; see {log}")

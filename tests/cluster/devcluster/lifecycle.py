@@ -23,7 +23,8 @@ PORT_ATTEMPTS = 3
 def guarded(layout: Layout) -> AbstractContextManager[None]:
     """One start or stop of a folder at a time."""
     name = hashlib.sha256(str(layout.folder).encode()).hexdigest()[:16]
-    return cache.lock(f"cluster-{name}", f"waiting for another process that starts or stops {layout.folder}")
+    waiting = f"waiting for another process that starts or stops {layout.folder}"
+    return cache.lock(f"cluster-{name}", waiting, forget=lambda: not layout.state_file.exists())
 
 
 def start(layout: Layout, mode: str, audit_log: str = "", until_pid: int | None = None) -> dict[str, str]:

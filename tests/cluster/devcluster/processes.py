@@ -18,6 +18,8 @@ from pathlib import Path
 from .layout import Layout
 
 MARK = "LANEKEEPER_DEV_CLUSTER"
+# Kept, since Python complains about a child object that is let go of while its process runs on.
+_children: list[subprocess.Popen] = []
 
 
 def identity(pid: int) -> str | None:
@@ -50,6 +52,7 @@ def start(layout: Layout, name: str, command: list[str], extra_path: str = "") -
             stderr=log,
             start_new_session=True,
         )
+    _children.append(process)
     record = {"pid": process.pid, "identity": identity(process.pid)}
     (layout.pid / name).write_text(json.dumps(record) + "\n")
 
