@@ -1,1 +1,160 @@
+use super::{simulation::world::World, *};
+use crate::{record::Record, stream::Retention};
 
+/// A set with so many partitions, created and opened.
+fn settled(partitions: u32) -> World {
+    let mut world = World::new(Retention::Limits, 1);
+    world.partitions = partitions;
+    for _ in 0..10 {
+        for step in plan(&world.wanted(), &world.observe()).steps {
+            assert!(world.apply(&step).unwrap());
+        }
+    }
+    world
+}
+
+fn record(world: &World) -> &Record {
+    &world.record.as_ref().unwrap().value
+}
+
+#[test]
+fn a_new_set_is_recorded_before_anything_is_created() {
+    let world = World::new(Retention::Limits, 1);
+    let plan = plan(&world.wanted(), &world.observe());
+    let [Step::PutRecord { expected: None, record }] = plan.steps.as_slice() else { panic!("{plan:?}") };
+    assert_eq!(record.counter, 1);
+    assert_eq!(record.lanes[0].state, LaneState::Created);
+}
+
+#[test]
+fn a_settled_set_has_one_open_lane_for_each_partition_and_nothing_to_do() {
+    let world = settled(3);
+    assert!(plan(&world.wanted(), &world.observe()).is_settled());
+    assert_eq!(record(&world).lanes.len(), 3);
+    assert!(record(&world).lanes.iter().all(|lane| lane.state == LaneState::Open));
+    assert_eq!(world.assignments.len(), 3);
+    assert_eq!(world.consumers.len(), 3);
+}
+
+#[test]
+fn consumers_start_after_what_was_there_when_only_new_messages_are_wanted() {
+    let world = World::new(Retention::Limits, 1);
+    let wanted = Wanted { start: Start::New, ..world.wanted() };
+    let observed = Observed { stream_last_sequence: 41, ..world.observe() };
+    let plan = plan(&wanted, &observed);
+    let [Step::PutRecord { record, .. }] = plan.steps.as_slice() else { panic!("{plan:?}") };
+    assert_eq!(record.lanes[0].start, 42);
+}
+
+#[test]
+fn drift_is_repaired_with_the_most_dangerous_field_first() {
+    let world = settled(1);
+    let mut observed = world.observe();
+    let consumer = observed.consumers.get_mut(&1).unwrap();
+    consumer.ack_wait_milliseconds = 1;
+    consumer.max_ack_pending = 100;
+    consumer.metadata.insert("team".into(), "payments".into());
+    let plan = plan(&world.wanted(), &observed);
+    let [Step::RepairConsumer { drift, .. }] = plan.steps.as_slice() else { panic!("{plan:?}") };
+    let fields: Vec<&str> = drift.iter().map(|one| one.field).collect();
+    assert_eq!(fields, ["max_ack_pending", "ack_wait"]);
+}
+
+#[test]
+fn changed_settings_reach_the_assignments_without_touching_lanes() {
+    let world = settled(2);
+    let mut wanted = world.wanted();
+    wanted.settings.paused = true;
+    let plan = plan(&wanted, &world.observe());
+    assert!(plan.steps.iter().all(|step| matches!(step, Step::PutAssignment { .. })), "{plan:?}");
+    assert_eq!(plan.steps.len(), 2);
+}
+
+#[test]
+fn a_set_made_again_adopts_its_record_and_a_stranger_is_refused() {
+    let world = settled(1);
+    let mut wanted = world.wanted();
+    wanted.owner.uid = "another".into();
+    let adopted = plan(&wanted, &world.observe());
+    let puts = |step: &Step| matches!(step, Step::PutRecord { record, .. } if record.owner.uid == "another");
+    assert!(adopted.steps.iter().any(puts), "{adopted:?}");
+
+    wanted.owner.cluster = "elsewhere".into();
+    let refused = plan(&wanted, &world.observe());
+    assert!(matches!(refused.refusal, Some(Refusal::OwnedElsewhere(_))));
+    assert!(refused.steps.is_empty());
+}
+
+#[test]
+fn a_replaced_stream_starts_a_new_incarnation_and_applies_no_old_position() {
+    let world = settled(2);
+    let observed =
+        Observed { stream_created: "now".into(), consumers: Default::default(), ..world.observe() };
+    let plan = plan(&world.wanted(), &observed);
+    let [Step::PutRecord { record, .. }] = plan.steps.as_slice() else { panic!("{plan:?}") };
+    assert_eq!(record.stream_incarnation, 2);
+    assert!(record.lanes.iter().all(|lane| lane.state == LaneState::Retiring && lane.start == 1));
+    assert!(matches!(plan.notes.as_slice(), [Note::StreamReplaced { .. }]));
+}
+
+#[test]
+fn a_consumer_deleted_by_somebody_is_succeeded_and_never_made_again() {
+    let mut world = settled(1);
+    let mut wanted = world.wanted();
+    wanted.settings.ack_wait_milliseconds = 15_000;
+    world.consumers.clear();
+    let plan = plan(&wanted, &world.observe());
+    assert!(matches!(plan.notes.as_slice(), [Note::ConsumerLost { partition: 0, incarnation: 1, .. }]));
+    assert!(plan.steps.iter().all(|step| !matches!(step, Step::CreateConsumer(_))));
+    let Step::PutRecord { record, .. } = &plan.steps[0] else { panic!("{plan:?}") };
+    assert_eq!(record.lanes[0].state, LaneState::Retiring);
+}
+
+#[test]
+fn a_consumer_made_again_by_hand_at_another_position_is_not_ours() {
+    let world = settled(1);
+    let mut observed = world.observe();
+    let consumer = observed.consumers.get_mut(&1).unwrap();
+    consumer.start = Some(500);
+    consumer.deliver_policy = "by_start_sequence".into();
+    let plan = plan(&world.wanted(), &observed);
+    assert!(matches!(plan.notes.as_slice(), [Note::ConsumerLost { .. }]), "{plan:?}");
+}
+
+#[test]
+fn an_orphan_is_deleted_only_when_the_record_could_have_named_it() {
+    let world = settled(1);
+    let mut observed = world.observe();
+    let template = observed.consumers[&1].clone();
+    for incarnation in [0, 7] {
+        observed.consumers.insert(incarnation, template.clone());
+    }
+    let plan = plan(&world.wanted(), &observed);
+    let [Step::DeleteConsumer { incarnation: 0, .. }] = plan.steps.as_slice() else { panic!("{plan:?}") };
+}
+
+#[test]
+fn a_floor_that_moved_is_worth_a_checkpoint_but_no_step() {
+    let world = settled(1);
+    let mut observed = world.observe();
+    observed.consumers.get_mut(&1).unwrap().floor = 9;
+    let plan = plan(&world.wanted(), &observed);
+    assert!(plan.is_settled());
+    let Some(Step::PutRecord { record, .. }) = plan.checkpoint else { panic!("no checkpoint") };
+    assert_eq!(record.lanes[0].checkpoint, 9);
+}
+
+#[test]
+fn one_partition_more_leaves_the_others_alone() {
+    let mut world = settled(3);
+    world.partitions = 4;
+    let plan = plan(&world.wanted(), &world.observe());
+    let Step::PutRecord { record, .. } = &plan.steps[0] else { panic!("{plan:?}") };
+    let retiring: Vec<u32> = record
+        .lanes
+        .iter()
+        .filter(|lane| lane.state == LaneState::Retiring)
+        .map(|lane| lane.share.partition())
+        .collect();
+    assert_eq!(retiring, [1]);
+}
