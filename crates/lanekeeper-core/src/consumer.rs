@@ -5,6 +5,8 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use crate::{mapping::Mapping, subject::SubjectPattern};
+
 /// Metadata keys that a lane's consumer carries, so that a lost record can be rebuilt from consumers.
 pub mod metadata {
     /// What all of our keys begin with.
@@ -26,6 +28,18 @@ pub mod metadata {
     /// Floors of predecessors, as `modulus:residue:sequence` separated by commas.
     pub const FLOORS: &str = "lanekeeper.dev/floors";
 }
+
+/// Fields that the consumer of a lane must not have, by their name on the wire. Limits on pulls make the server refuse
+/// the lane's; priority groups make it wait for a group that the lane does not name.
+pub const OFF: [&str; 7] = [
+    "max_batch",
+    "max_expires",
+    "max_bytes",
+    "rate_limit_bps",
+    "priority_groups",
+    "priority_policy",
+    "priority_timeout",
+];
 
 /// The consumer that a lane needs. Everything that is not named here must be off: no delivery limit, no
 /// backoff list, no inactivity limit, not paused, explicit acks, one message at a time, pull.
@@ -72,6 +86,10 @@ pub struct ConsumerFound {
     pub inactive_threshold_milliseconds: u64,
     /// Whether only headers are delivered.
     pub headers_only: bool,
+    /// `instant` or `original`.
+    pub replay_policy: String,
+    /// Those of [`OFF`] that are set, each with its value as on the wire.
+    pub set: BTreeMap<&'static str, String>,
     /// Paused by somebody.
     pub paused: bool,
     /// `0` inherits the stream's.
@@ -103,8 +121,21 @@ pub struct Drift {
 
 impl fmt::Display for Drift {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is {}, must be {}", self.field, self.found, self.wanted)
+        let or_none = |text: &str| if text.is_empty() { "not set".to_owned() } else { text.to_owned() };
+        write!(f, "{} is {}, must be {}", self.field, or_none(&self.found), or_none(&self.wanted))
     }
+}
+
+/// Whether the consumer gets messages that belong to lanes of the mapping. On a work queue that is a conflict; elsewhere
+/// it is somebody else's own position and no matter.
+pub fn takes_lanes_of(mapping: &Mapping, found: &ConsumerFound) -> bool {
+    let Ok(lanes) = SubjectPattern::parse(&mapping.all_lanes()) else { return false };
+    // No filter means everything; a filter that this grammar does not know is better reported than overlooked.
+    found.filters.is_empty()
+        || found
+            .filters
+            .iter()
+            .any(|filter| SubjectPattern::parse(filter).map_or(true, |one| one.overlaps(&lanes)))
 }
 
 /// Every field in which a found consumer differs, the most dangerous first.
@@ -124,6 +155,14 @@ pub fn drift(wanted: &ConsumerSpec, found: &ConsumerFound) -> Vec<Drift> {
     check("backoff", true, String::new(), joined(&found.backoff_milliseconds));
     check("ack_wait", true, millis(wanted.ack_wait_milliseconds), millis(found.ack_wait_milliseconds));
     check("inactive_threshold", true, millis(0), millis(found.inactive_threshold_milliseconds));
+    check("replay_policy", false, "instant".into(), found.replay_policy.clone());
+    let policy = if wanted.start.is_some() { "by_start_sequence" } else { "all" };
+    check("deliver_policy", false, policy.into(), found.deliver_policy.clone());
+    check("opt_start_seq", false, number(wanted.start), number(found.start));
+    for field in OFF {
+        let value = found.set.get(field).cloned().unwrap_or_default();
+        check(field, true, String::new(), value);
+    }
     check("headers_only", true, "false".into(), found.headers_only.to_string());
     check(
         "pause_until",
@@ -148,6 +187,10 @@ pub fn drift(wanted: &ConsumerSpec, found: &ConsumerFound) -> Vec<Drift> {
     differences
 }
 
+fn number(value: Option<u64>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
+}
+
 fn millis(value: u64) -> String {
     format!("{value} ms")
 }
@@ -155,3 +198,6 @@ fn millis(value: u64) -> String {
 fn joined(values: &[u64]) -> String {
     values.iter().map(|value| millis(*value)).collect::<Vec<_>>().join(",")
 }
+
+#[cfg(test)]
+mod tests;
