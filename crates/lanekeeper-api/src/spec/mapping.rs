@@ -11,7 +11,7 @@ use crate::crd::{key_tokens, rule};
 #[x_kube(
     validation = rule(
         "self.keyTokens.all(t, t <= self.subject.split('.').filter(x, x == '*').size())",
-        "spec.mapping.keyTokens: each must be the number of a '*' of spec.mapping.subject, counted from 1"
+        "spec.mapping.keyTokens: must each be the number of a '*' of spec.mapping.subject, counted from 1"
     ),
 )]
 pub struct Mapping {
@@ -25,7 +25,7 @@ pub struct Mapping {
         ),
         validation = rule(
             "!self.matches('[^.][*>]|[*>][^.]|>[.]')",
-            "spec.mapping.subject: '*' and '>' must each be a whole token, and '>' the last one"
+            "spec.mapping.subject: must have '*' and '>' only as whole tokens, and '>' only as the last"
         ),
         validation = rule(
             "self.split('.').exists(t, t == '*')",

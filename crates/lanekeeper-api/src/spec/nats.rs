@@ -15,7 +15,7 @@ pub struct Nats {
     #[x_kube(
         validation = rule(
             "self.all(s, s.matches('^(nats|tls)://[^/?#\\\\s]+$'))",
-            "spec.nats.servers: each must be nats://host:port or tls://host:port"
+            "spec.nats.servers: must each be nats://host:port or tls://host:port"
         ),
         validation = rule(
             "self.all(s, !s.contains('@'))",

@@ -28,11 +28,11 @@ pub struct Stream {
     #[x_kube(
         validation = rule(
             "self.all(s, s.matches('^[^.\\\\s]+([.][^.\\\\s]+)*$'))",
-            "spec.stream.subjects: each must be tokens joined by dots, without white space or empty tokens"
+            "spec.stream.subjects: must each be tokens joined by dots, without white space or empty tokens"
         ),
         validation = rule(
             "self.all(s, !s.matches('[^.][*>]|[*>][^.]|>[.]'))",
-            "spec.stream.subjects: '*' and '>' must each be a whole token, and '>' the last one"
+            "spec.stream.subjects: must have '*' and '>' only as whole tokens, and '>' only as the last"
         ),
         validation = rule(
             "self.all(s, s != '>' && !s.startsWith('lanes.') && !s.startsWith('$'))",

@@ -15,7 +15,7 @@ use crate::crd::{quantities, raw_object, rule};
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = rule(
     "!has(self.handler.embedded) || has(self.image)",
-    "spec.worker.image: is required with spec.worker.handler.embedded: it is the image that runs the lane"
+    "spec.worker.image: must be given with spec.worker.handler.embedded; it is the image that runs the lane"
 ))]
 pub struct Worker {
     /// How a message is handed over. Exactly one of its fields.
