@@ -1,0 +1,64 @@
+# Thin: each target is one command of the project's own tools. `make help` lists them.
+SHELL := bash
+.DEFAULT_GOAL := help
+CLUSTER := tests/cluster/cluster.py
+CACHE := $(or $(LANEKEEPER_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/lanekeeper)
+DENY_VERSION := 0.20.2
+DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
+
+.PHONY: help
+help: ## List the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## From nothing to ordered messages through pods, and a verdict (FLIGHTS=all for the whole data set)
+	cargo run --quiet -p lanekeeper-tests --bin demo
+
+.PHONY: demo-stop
+demo-stop: ## End the demo's cluster and clean up after it
+	$(CLUSTER) stop
+
+.PHONY: tools
+tools: ## Build or fetch everything that tests and demo need, into the cache folder
+	$(CLUSTER) tools
+
+.PHONY: test
+test: tools test-python test-go ## Every test, from nothing
+	cargo test --workspace --no-fail-fast
+
+.PHONY: test-python
+test-python: ## Unit tests of the Python tools
+	python3 -m unittest discover -s tests/cluster/unit -t tests/cluster
+	python3 -m unittest discover -s examples/flights
+
+.PHONY: test-go
+test-go: ## Unit tests of the Go programs
+	cd bench/peers && go vet ./... && go test ./...
+	cd examples/flights/handler && go vet ./... && go test ./...
+
+.PHONY: cases
+cases: tools ## The shared situations at full length (takes about an hour)
+	LANEKEEPER_CASES=full cargo test -p lanekeeper-tests --no-fail-fast -- --nocapture
+
+.PHONY: model
+model: ## Walk the handover through many more failures than `make test` does
+	LANEKEEPER_WALKS=4000 cargo test -p lanekeeper-core --lib plan::simulation -- --nocapture
+
+.PHONY: bench
+bench: tools ## One lane against nats.go and the round-trip limit; writes target/bench/report.json
+	cargo run --release --quiet -p lanekeeper-tests --bin bench
+
+.PHONY: check
+check: $(DENY) ## Format, lints, generated files, dependency rule, licences
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo run --quiet -p xtask -- check
+	cargo run --quiet -p xtask -- deps
+	$(DENY) --log-level error check bans licenses sources
+
+$(DENY):
+	cargo install --locked --quiet --version $(DENY_VERSION) --root $(CACHE)/tools/cargo-deny-$(DENY_VERSION) cargo-deny
+
+.PHONY: generate
+generate: ## Write the CRD, its chart template and the reference pages again
+	cargo run --quiet -p xtask -- generate
