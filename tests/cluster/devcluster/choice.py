@@ -68,12 +68,12 @@ def _use_kind() -> dict[str, str]:
     if shutil.which("kind") is None:
         raise Problem(f"{VARIABLE}=kind: `kind` was not found on PATH (https://kind.sigs.k8s.io)")
     name = kind_name()
+    cache.root().mkdir(parents=True, exist_ok=True)
     if name not in _run_kind("get", "clusters").split():
         say(f"creating the kind cluster {name}")
         # Its own kubeconfig file: the user's current context stays what it is.
         _run_kind("create", "cluster", "--name", name, "--kubeconfig", str(cache.root() / "kind.partial"), "--wait", "180s")
     kubeconfig = cache.root() / f"kind-{name}.kubeconfig"
-    cache.root().mkdir(parents=True, exist_ok=True)
     (cache.root() / "kind.partial").unlink(missing_ok=True)
     _run_kind("export", "kubeconfig", "--name", name, "--kubeconfig", str(kubeconfig))
     return {"kubeconfig": str(kubeconfig), "dir": "", "mode": "kind"}

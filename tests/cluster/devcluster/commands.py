@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 a problem (said in words), 2 wrong usage, 3 `status` of a 
 import argparse
 import json
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -19,6 +20,8 @@ STOPPED = 3
 def main(arguments: list[str]) -> int:
     """Runs one command; the process's exit code."""
     options = _parser().parse_args(arguments)
+    # Told to end, clean up as after Ctrl-C: half a cluster helps nobody.
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         return options.run(options) or 0
     except Problem as problem:
@@ -27,6 +30,10 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         say("interrupted")
         return 130
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,6 +5,7 @@ build caches, proxy and checksum settings are the user's.
 """
 
 import os
+import platform
 import re
 import shutil
 import time
@@ -49,7 +50,7 @@ class GoProgram:
         """The program's path in the cache, built when it is missing."""
         module = HERE / self.module
         sources = [file for pattern in ("go.mod", "go.sum", "*.go") for file in module.glob(pattern)]
-        content = cache.key(sources, " ".join(self.command(Path(self.name))), *os.uname()[0::4])
+        content = cache.key(sources, " ".join(self.command(Path(self.name))), platform.system(), platform.machine())
         folder = f"{self.name}-{self.version().lstrip('v')}-{content}"
         return cache.ensure(self.name, folder, self._build) / self.name
 
@@ -60,8 +61,8 @@ class GoProgram:
         started = time.monotonic()
         log = cache.root() / f"build-{self.name}.log"
         log.unlink(missing_ok=True)
-        # GOWORK: a workspace file above us must not choose other versions.
-        environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
+        # A workspace file above us must not choose other versions, nor a user's setting another machine.
+        environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOOS": "", "GOARCH": ""}
         cache.run_slow(self.command(folder / self.name), f"building {self.name}", log, HERE / self.module, environment)
         log.unlink(missing_ok=True)
         say(f"built {self.name} in {time.monotonic() - started:.0f} s")

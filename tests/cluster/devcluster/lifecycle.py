@@ -131,9 +131,11 @@ def _start_new(layout: Layout, mode: str, audit_log: str, until_pid: int | None)
 def _bring_up(layout: Layout, mode: str, audit_log: str, until_pid: int | None) -> State:
     where = controlplane.endpoints(mode)
     full = mode == places.FULL
+    shutil.rmtree(layout.log, ignore_errors=True)
     layout.make()
     state = State(mode, where.api, audit_log=audit_log, sysctls=node.read_sysctls() if full else {})
     if full:
+        _check_length(layout)
         _take_machine(layout)
     layout.write_state(state)
     if until_pid is not None:
@@ -178,6 +180,13 @@ def _take_machine(layout: Layout) -> None:
         raise Problem(f"a full cluster already runs on this machine, in {owner}; stop it first: cluster.py stop --dir {owner}")
     if cleanup.stop(other):
         say(f"cleaned up after an earlier run in {owner}")
+
+
+def _check_length(layout: Layout) -> None:
+    # The kernel's limit for the path of a socket; containerd adds ".ttrpc" to the name of its own.
+    length = len(f"{layout.containerd_socket}.ttrpc".encode())
+    if length > 107:
+        raise Problem(f"{layout.folder}: this path is {length - 107} bytes too long for containerd's socket; use another --dir")
 
 
 def _own(layout: Layout, pid: int) -> None:

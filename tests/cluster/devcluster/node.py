@@ -54,12 +54,28 @@ def start_containerd(layout: Layout) -> None:
     layout.cni.mkdir(exist_ok=True)
     (layout.cni / "10-lanekeeper.conflist").write_text(json.dumps(network.conflist(layout.addresses), indent=2) + "\n")
     config = layout.config / "containerd.toml"
-    config.write_text(containerd_config(layout))
+    mounts = Path("/proc/self/mountinfo").read_text()
+    config.write_text(containerd_config(layout, snapshotter(filesystem(mounts, layout.folder))))
     command = [debian.program("containerd"), "--config", str(config)]
     processes.start(layout, CONTAINERD, command, extra_path=debian.SEARCH)
 
 
-def containerd_config(layout: Layout) -> str:
+def filesystem(mountinfo: str, folder: Path) -> str:
+    """The type of the file system that holds a folder, from the text of /proc/self/mountinfo."""
+    best, kind = "", ""
+    for line in mountinfo.splitlines():
+        point, rest = line.split()[4], line.partition(" - ")[2]
+        if len(point) >= len(best) and f"{folder}/".startswith(point.rstrip("/") + "/"):
+            best, kind = point, rest.split()[0]
+    return kind
+
+
+def snapshotter(kind: str) -> str:
+    """How containerd stacks layers: an overlay cannot lie on another one (a cluster inside a container)."""
+    return "native" if kind in ("overlay", "fuse.fuse-overlayfs", "nfs", "nfs4") else "overlayfs"
+
+
+def containerd_config(layout: Layout, snapshots: str) -> str:
     """Version 2 of the format: 1.6 (Debian 12) and 1.7 speak it, 2.x translates it."""
     return f"""version = 2
 root = "{layout.containerd}/root"
@@ -82,6 +98,9 @@ netns_mounts_under_state_dir = true
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "{debian.cni_folder()}"
 conf_dir = "{layout.cni}"
+
+[plugins."io.containerd.grpc.v1.cri".containerd]
+snapshotter = "{snapshots}"
 
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
@@ -122,7 +141,7 @@ def start_dns(layout: Layout, api: Api) -> None:
   errors
   ready {places.NODE_ADDRESS}:8181
   kubernetes {places.DOMAIN} in-addr.arpa {{
-    kubeconfig {layout.config}/{COREDNS}.kubeconfig
+    kubeconfig "{layout.config}/{COREDNS}.kubeconfig"
     ttl 5
   }}
 }}

@@ -33,6 +33,14 @@ class Parts(unittest.TestCase):
         found = cleanup.mounts_below(MOUNTINFO.strip(), Path("/state/cluster"))
         self.assertEqual(found, ["/state/cluster/a/b c/d", "/state/cluster/netns/cni-1", "/state/cluster/a"])
 
+    def test_layers_are_not_stacked_on_a_file_system_that_is_stacked_itself(self) -> None:
+        mounts = "1 0 0:1 / / rw - overlay overlay rw\n2 1 0:2 / /var rw - ext4 /dev/a rw\n3 1 0:3 / /variable rw - tmpfs t rw"
+        self.assertEqual(node.filesystem(mounts, Path("/root/x")), "overlay")
+        self.assertEqual(node.filesystem(mounts, Path("/var/x")), "ext4")
+        self.assertEqual(node.filesystem(mounts, Path("/var")), "ext4")
+        self.assertEqual(node.snapshotter("overlay"), "native")
+        self.assertEqual(node.snapshotter("ext4"), "overlayfs")
+
     def test_no_component_is_told_to_listen_on_every_address(self) -> None:
         self.layout.make()
         for mode in (places.FULL, places.CONTROL_PLANE):
