@@ -6,7 +6,7 @@ import sys
 if sys.version_info < (3, 11):
     sys.exit("cluster: Python 3.11 or newer is needed, this is " + sys.version.split()[0])
 
-from devcluster.commands import main  # noqa: E402 (the check above must come first)
+from devcluster.commands import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -18,7 +18,8 @@ import unittest
 from collections.abc import Callable
 from pathlib import Path
 
-from devcluster import debian, layout as places, network, node, processes
+from devcluster import debian, network, node, processes
+from devcluster import layout as places
 from devcluster.gobuild import GoProgram
 from devcluster.layout import Layout
 
@@ -101,7 +102,10 @@ class ControlPlane(unittest.TestCase):
     def test_1_a_namespace_is_created_and_goes_with_all_that_is_in_it(self) -> None:
         self.kubectl("apply", "-f", "-", stdin=namespace())
         self.kubectl("-n", "smoke", "create", "configmap", "thing")
-        until("the default service account", lambda: not self.kubectl.attempt("-n", "smoke", "get", "sa", "default").returncode)
+        until(
+            "the default service account",
+            lambda: not self.kubectl.attempt("-n", "smoke", "get", "sa", "default").returncode,
+        )
         self.kubectl("delete", "namespace", "smoke", f"--timeout={SECONDS:.0f}s")
         self.assertIn("NotFound", self.kubectl.attempt("get", "namespace", "smoke").stderr)
 
@@ -109,20 +113,32 @@ class ControlPlane(unittest.TestCase):
         self.kubectl("create", "namespace", "limited")
         self.kubectl("label", "namespace", "limited", "pod-security.kubernetes.io/enforce=restricted")
         self.kubectl("-n", "limited", "create", "quota", "none", "--hard=configmaps=0,pods=0")
-        until("the service account", lambda: not self.kubectl.attempt("-n", "limited", "get", "sa", "default").returncode)
+        until(
+            "the service account", lambda: not self.kubectl.attempt("-n", "limited", "get", "sa", "default").returncode
+        )
         plain = self.kubectl.attempt("-n", "limited", "run", "plain", "--image=none")
         self.assertIn("PodSecurity", plain.stderr)
-        quota = lambda: "exceeded quota" in self.kubectl.attempt("-n", "limited", "create", "configmap", "one", "--dry-run=server").stderr  # noqa: E731
+        quota = lambda: (
+            "exceeded quota"
+            in self.kubectl.attempt("-n", "limited", "create", "configmap", "one", "--dry-run=server").stderr
+        )
         until("the quota to be enforced", quota)
 
     def test_3_owners_take_their_dependents_along(self) -> None:
         self.kubectl("create", "configmap", "owner")
         uid = self.kubectl("get", "configmap", "owner", "-o", "jsonpath={.metadata.uid}")
         reference = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid}]
-        dependent = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "dependent", "namespace": "default", "ownerReferences": reference}}
+        dependent = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "dependent", "namespace": "default", "ownerReferences": reference},
+        }
         self.kubectl("apply", "-f", "-", stdin=dependent)
         self.kubectl("delete", "configmap", "owner")
-        until("the dependent to be collected", lambda: "NotFound" in self.kubectl.attempt("get", "configmap", "dependent").stderr)
+        until(
+            "the dependent to be collected",
+            lambda: "NotFound" in self.kubectl.attempt("get", "configmap", "dependent").stderr,
+        )
 
     def test_4_two_control_planes_run_side_by_side_and_a_second_start_finds_the_first(self) -> None:
         again = json.loads(cluster("start", "--control-plane-only", "--dir", self.started["dir"]))
@@ -141,7 +157,9 @@ class ControlPlane(unittest.TestCase):
 
     def test_6_the_audit_log_names_writes(self) -> None:
         self.kubectl("create", "configmap", "audited")
-        written = lambda: any('"audited"' in line and '"create"' in line for line in self.audit.read_text().splitlines())  # noqa: E731
+        written = lambda: any(
+            '"audited"' in line and '"create"' in line for line in self.audit.read_text().splitlines()
+        )
         until("the audit log to name the write", written)
 
     def test_7_a_killed_process_is_noticed_and_start_recovers(self) -> None:
@@ -187,14 +205,16 @@ class Full(unittest.TestCase):
 
     @classmethod
     def wait(cls, name: str, condition: str) -> None:
-        done = cls.kubectl.attempt("-n", "smoke", "wait", f"pod/{name}", f"--for={condition}", f"--timeout={SECONDS:.0f}s")
+        done = cls.kubectl.attempt(
+            "-n", "smoke", "wait", f"pod/{name}", f"--for={condition}", f"--timeout={SECONDS:.0f}s"
+        )
         if done.returncode != 0:
             raise AssertionError(done.stderr + cls.kubectl.attempt("-n", "smoke", "describe", "pod", name).stdout)
 
     def run_pod(self, name: str, arguments: list[str], sidecar: list[str] | None = None) -> str:
         """Runs a pod to its end; its log."""
         self.kubectl("apply", "-f", "-", stdin=pod(name, arguments, sidecar))
-        ended = lambda: self.phase(name) in ("Succeeded", "Failed")  # noqa: E731
+        ended = lambda: self.phase(name) in ("Succeeded", "Failed")
         until(f"pod {name} to end", ended)
         log = self.kubectl("-n", "smoke", "logs", name, "-c", "main")
         self.assertEqual(self.phase(name), "Succeeded", log)
@@ -209,23 +229,35 @@ class Full(unittest.TestCase):
 
     def test_2_a_pod_reaches_a_service_also_when_it_is_its_own(self) -> None:
         self.assertEqual(self.run_pod("client", ["get", "http://server/"]), "hello\n")
-        self.assertEqual(self.kubectl("-n", "smoke", "exec", "server", "--", "/probe", "get", "http://server.smoke.svc/"), "hello\n")
+        self.assertEqual(
+            self.kubectl("-n", "smoke", "exec", "server", "--", "/probe", "get", "http://server.smoke.svc/"), "hello\n"
+        )
 
     def test_3_a_native_sidecar_runs_beside_the_main_container_and_ends_after_it(self) -> None:
-        log = self.run_pod("with-sidecar", ["get", "http://127.0.0.1:8081/"], ["serve", "127.0.0.1:8081", "from beside"])
+        log = self.run_pod(
+            "with-sidecar", ["get", "http://127.0.0.1:8081/"], ["serve", "127.0.0.1:8081", "from beside"]
+        )
         self.assertEqual(log, "from beside\n")
         self.assertIn("ended by SIGTERM", self.kubectl("-n", "smoke", "logs", "with-sidecar", "-c", "sidecar"))
 
     def test_4_logs_exec_proxy_and_port_forward_work(self) -> None:
         self.assertIn("serving as user 65532", self.kubectl("-n", "smoke", "logs", "server"))
-        self.assertIn("10.96.0.1", self.kubectl("-n", "smoke", "exec", "server", "--", "/probe", "lookup", "kubernetes.default"))
+        self.assertIn(
+            "10.96.0.1", self.kubectl("-n", "smoke", "exec", "server", "--", "/probe", "lookup", "kubernetes.default")
+        )
         self.assertEqual(self.kubectl("get", "--raw", "/api/v1/namespaces/smoke/services/server:80/proxy/"), "hello\n")
         self.assertEqual(self.kubectl("get", "--raw", "/api/v1/namespaces/smoke/pods/server:8080/proxy/"), "hello\n")
-        forward = subprocess.Popen([*self.kubectl.command, "-n", "smoke", "port-forward", "service/server", ":80"], stdout=subprocess.PIPE, text=True)
+        forward = subprocess.Popen(
+            [*self.kubectl.command, "-n", "smoke", "port-forward", "service/server", ":80"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         try:
             port = re.search(r"127\.0\.0\.1:(\d+)", forward.stdout.readline())
             probe = GoProgram("probe", "probe", ".", "").ensure()
-            answer = subprocess.run([str(probe), "get", f"http://127.0.0.1:{port.group(1)}/"], capture_output=True, text=True)
+            answer = subprocess.run(
+                [str(probe), "get", f"http://127.0.0.1:{port.group(1)}/"], capture_output=True, text=True
+            )
             self.assertEqual(answer.stdout, "hello\n", answer.stderr)
         finally:
             forward.kill()
@@ -235,7 +267,9 @@ class Full(unittest.TestCase):
     def test_5_a_deleted_pod_is_told_by_sigterm(self) -> None:
         self.kubectl("apply", "-f", "-", stdin=pod("mortal", ["serve", ":8080", "hi"]))
         self.wait("mortal", "condition=Ready")
-        follow = subprocess.Popen([*self.kubectl.command, "-n", "smoke", "logs", "-f", "mortal"], stdout=subprocess.PIPE, text=True)
+        follow = subprocess.Popen(
+            [*self.kubectl.command, "-n", "smoke", "logs", "-f", "mortal"], stdout=subprocess.PIPE, text=True
+        )
         self.assertIn("serving", follow.stdout.readline())
         self.kubectl("-n", "smoke", "delete", "pod", "mortal", f"--timeout={SECONDS:.0f}s")
         self.assertIn("ended by SIGTERM", follow.communicate(timeout=SECONDS)[0])

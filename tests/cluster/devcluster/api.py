@@ -22,7 +22,11 @@ class Api:
         connection = http.client.HTTPSConnection(
             self.server.hostname, self.server.port, timeout=timeout, context=self._context
         )
-        headers = {"Content-Type": "application/apply-patch+yaml"} if method == "PATCH" else {"Content-Type": "application/json"}
+        headers = (
+            {"Content-Type": "application/apply-patch+yaml"}
+            if method == "PATCH"
+            else {"Content-Type": "application/json"}
+        )
         try:
             connection.request(method, path, json.dumps(body) if body is not None else None, headers)
             answer = connection.getresponse()

@@ -102,7 +102,9 @@ def run_slow(command: list[str], what: str, log: Path, cwd: Path | None = None, 
     started = time.monotonic()
     with open(log, "ab") as output:
         try:
-            process = subprocess.Popen(command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+            process = subprocess.Popen(
+                command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
         except FileNotFoundError as error:
             raise Problem(f"{what}: the program `{command[0]}` was not found on PATH") from error
         try:

@@ -10,7 +10,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from . import cache, layout as places, lifecycle, node, tools
+from . import cache, lifecycle, node, tools
+from . import layout as places
 from .layout import Layout
 from .say import Problem, say
 
@@ -59,7 +60,9 @@ def load(archives: list[Path], folder: Path | None) -> None:
         layout = Layout(folder or places.default_folder(places.FULL))
         state = layout.read_state()
         if state is None or state.mode != places.FULL:
-            raise Problem(f"no full cluster runs in {layout.folder}; start it first: cluster.py start --dir {layout.folder}")
+            raise Problem(
+                f"no full cluster runs in {layout.folder}; start it first: cluster.py start --dir {layout.folder}"
+            )
         for line in node.ctr(layout, "images", "import", str(archive)).splitlines():
             say(line)
 
@@ -72,7 +75,9 @@ def _use_kind() -> dict[str, str]:
     if name not in _run_kind("get", "clusters").split():
         say(f"creating the kind cluster {name}")
         # Its own kubeconfig file: the user's current context stays what it is.
-        _run_kind("create", "cluster", "--name", name, "--kubeconfig", str(cache.root() / "kind.partial"), "--wait", "180s")
+        _run_kind(
+            "create", "cluster", "--name", name, "--kubeconfig", str(cache.root() / "kind.partial"), "--wait", "180s"
+        )
     kubeconfig = cache.root() / f"kind-{name}.kubeconfig"
     (cache.root() / "kind.partial").unlink(missing_ok=True)
     _run_kind("export", "kubeconfig", "--name", name, "--kubeconfig", str(kubeconfig))
@@ -82,16 +87,29 @@ def _use_kind() -> dict[str, str]:
 def _use_current() -> dict[str, str]:
     prefix = os.environ.get(PREFIX)
     if not prefix:
-        raise Problem(f"{VARIABLE}=current: set {PREFIX} to where your cluster pulls the images from, such as registry.example.com/team")
+        raise Problem(
+            f"{VARIABLE}=current: set {PREFIX} to where your cluster pulls images from, such as registry.example.com/team"
+        )
     kubectl = str(tools.path("kubectl"))
-    context = subprocess.run([kubectl, "config", "current-context"], capture_output=True, text=True)
+    context = _run_kubectl(kubectl, "config", "current-context")
     if context.returncode != 0:
         raise Problem(f"{VARIABLE}=current: kubectl has no current context: {context.stderr.strip()}")
-    reached = subprocess.run([kubectl, "version", "--output=json", "--request-timeout=10s"], capture_output=True, text=True)
+    reached = _run_kubectl(kubectl, "version", "--output=json", "--request-timeout=10s")
     if reached.returncode != 0 or "serverVersion" not in json.loads(reached.stdout or "{}"):
-        raise Problem(f"{VARIABLE}=current: the cluster of context {context.stdout.strip()} does not answer: {reached.stderr.strip()}")
+        name = context.stdout.strip()
+        raise Problem(f"{VARIABLE}=current: the cluster of context {name} does not answer: {reached.stderr.strip()}")
     kubeconfig = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
-    return {"kubeconfig": kubeconfig, "dir": "", "mode": "current", "context": context.stdout.strip(), "imagePrefix": prefix}
+    return {
+        "kubeconfig": kubeconfig,
+        "dir": "",
+        "mode": "current",
+        "context": context.stdout.strip(),
+        "imagePrefix": prefix,
+    }
+
+
+def _run_kubectl(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
 def _run_kind(*arguments: str) -> str:

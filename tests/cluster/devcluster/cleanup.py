@@ -10,7 +10,8 @@ import shutil
 import time
 from pathlib import Path
 
-from . import controlplane, debian, layout as places, network, node, processes
+from . import controlplane, debian, network, node, processes
+from . import layout as places
 from .layout import Layout, State
 from .say import say
 
@@ -43,7 +44,12 @@ def machine_is_ours(layout: Layout) -> bool:
 
 def _end_processes(layout: Layout) -> None:
     # The kubelet first, or it would start again what is ended; those that need the API server before it.
-    for names in (node.COMPONENTS[1:], (controlplane.CONTROLLER_MANAGER,), (controlplane.APISERVER,), (controlplane.ETCD,)):
+    for names in (
+        node.COMPONENTS[1:],
+        (controlplane.CONTROLLER_MANAGER,),
+        (controlplane.APISERVER,),
+        (controlplane.ETCD,),
+    ):
         pids = [pid for name in names if (pid := processes.running(layout, name)) is not None]
         processes.end(pids, GRACE_SECONDS)
     containerd = processes.running(layout, node.CONTAINERD)
@@ -128,7 +134,11 @@ def _remove_files(layout: Layout) -> None:
                 shutil.rmtree(entry, ignore_errors=True)
             else:
                 entry.unlink(missing_ok=True)
-        left = [entry.name for entry in layout.folder.iterdir() if entry.name not in kept] if layout.folder.is_dir() else []
+        left = (
+            [entry.name for entry in layout.folder.iterdir() if entry.name not in kept]
+            if layout.folder.is_dir()
+            else []
+        )
         if not left:
             return
         if time.monotonic() > deadline:

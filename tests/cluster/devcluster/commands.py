@@ -10,7 +10,8 @@ import signal
 import tempfile
 from pathlib import Path
 
-from . import cache, choice, image, layout as places, lifecycle, processes, tools
+from . import cache, choice, image, lifecycle, processes, tools
+from . import layout as places
 from .layout import Layout
 from .say import Problem, say
 
@@ -27,6 +28,10 @@ def main(arguments: list[str]) -> int:
     except Problem as problem:
         say(str(problem))
         return 1
+    except BrokenPipeError:
+        # Whoever read our output has seen enough (`cluster.py status | head`).
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
     except KeyboardInterrupt:
         say("interrupted")
         return 130
@@ -46,15 +51,27 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     def folder(sub: argparse.ArgumentParser) -> None:
-        sub.add_argument("--dir", type=Path, help=f"the cluster's folder (default: {places.default_folder(places.FULL)})")
+        sub.add_argument(
+            "--dir", type=Path, help=f"the cluster's folder (default: {places.default_folder(places.FULL)})"
+        )
 
     command("path", _path, "print the path of one tool, built or fetched when missing").add_argument("name")
-    command("tools", _tools, "make all tools (or those named) available and list them").add_argument("names", nargs="*", metavar="NAME")
+    command("tools", _tools, "make all tools (or those named) available and list them").add_argument(
+        "names", nargs="*", metavar="NAME"
+    )
     start = command("start", _start, "start a cluster, or find the one that runs; prints a JSON line")
     folder(start)
-    start.add_argument("--control-plane-only", action="store_true", help="etcd, API server and controllers on loopback; no root, no pods")
-    start.add_argument("--until-pid", type=int, metavar="PID", help="end the cluster and remove its folder when that process is gone")
-    start.add_argument("--audit-log", type=Path, metavar="FILE", help="write the API server's audit log (level Metadata)")
+    start.add_argument(
+        "--control-plane-only",
+        action="store_true",
+        help="etcd, API server and controllers on loopback; no root, no pods",
+    )
+    start.add_argument(
+        "--until-pid", type=int, metavar="PID", help="end the cluster and remove its folder when that process is gone"
+    )
+    start.add_argument(
+        "--audit-log", type=Path, metavar="FILE", help="write the API server's audit log (level Metadata)"
+    )
     folder(command("stop", _stop, "end the cluster and undo all that it did to the machine"))
     folder(command("status", _status, "say how the cluster is; exit code 0 healthy, 1 not, 3 stopped"))
     folder(command("kubeconfig", _kubeconfig, "print the path of the cluster's kubeconfig"))
@@ -66,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     build = command("image", _image, "make an image archive of static files")
     build.add_argument("output", type=Path, metavar="OUT.tar")
     build.add_argument("name", help="for example localhost/worker:dev")
-    build.add_argument("--entrypoint", required=True, metavar="JSON", help='for example \'["/worker"]\'')
+    build.add_argument("--entrypoint", required=True, metavar="JSON", help="for example '[\"/worker\"]'")
     build.add_argument("--user", type=int, default=65532, help="numeric user and group (default 65532)")
     build.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
     build.add_argument("files", nargs="+", metavar="FILE=PATH")

@@ -10,7 +10,8 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import kubeconfig, layout as places, processes, tools, waiting
+from . import kubeconfig, processes, tools, waiting
+from . import layout as places
 from .api import Api
 from .layout import Layout
 from .pki import Authority, Identity
@@ -70,7 +71,9 @@ def binaries(mode: str) -> dict[str, list[str]]:
             return {name: [str(program)] for name, program in found.items()}
         if assets:
             missing = [name for name, program in found.items() if program is None]
-            say(f"KUBEBUILDER_ASSETS={assets}: no {', '.join(missing)} there or on PATH; using the kube program instead")
+            say(
+                f"KUBEBUILDER_ASSETS={assets}: no {', '.join(missing)} there or on PATH; using the kube program instead"
+            )
     kube = str(tools.path("kube"))
     return {name: [kube, name] for name in COMPONENTS}
 
@@ -82,7 +85,13 @@ def issue(layout: Layout, where: Endpoints) -> Authority:
     authority.signing_key("service-accounts")
     authority.issue(Identity("etcd", "etcd", names=("IP:127.0.0.1", "DNS:localhost")))
     addresses = dict.fromkeys(("127.0.0.1", places.KUBERNETES_ADDRESS, where.host))
-    names = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", f"kubernetes.default.svc.{places.DOMAIN}")
+    names = (
+        "localhost",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        f"kubernetes.default.svc.{places.DOMAIN}",
+    )
     alternative = (*(f"IP:{address}" for address in addresses), *(f"DNS:{name}" for name in names))
     authority.issue(Identity("apiserver", "kube-apiserver", names=alternative))
     authority.issue(Identity("apiserver-to-kubelet", "kube-apiserver-kubelet-client", "system:masters"))
@@ -116,7 +125,7 @@ def wait(layout: Layout, api: Api) -> None:
     waiting.until(layout, "the API server to be ready", api.ready, (ETCD, APISERVER), START_SECONDS)
     # It has no health port (see its flags); the account that it makes in each namespace shows that it works.
     account = "/api/v1/namespaces/default/serviceaccounts/default"
-    seen = lambda: api.get(account) is not None and bool(_root_certificate(api))  # noqa: E731
+    seen = lambda: api.get(account) is not None and bool(_root_certificate(api))
     waiting.until(layout, "the controller manager to make the default service account", seen, COMPONENTS, START_SECONDS)
 
 

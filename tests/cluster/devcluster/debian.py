@@ -15,7 +15,9 @@ from . import cache
 from .say import Problem, say
 
 # Root's PATH does not always have the sbin folders, where half of these are.
-SEARCH = os.pathsep.join(filter(None, [os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"]))
+SEARCH = os.pathsep.join(
+    filter(None, [os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"])
+)
 CNI_FOLDERS = ("/usr/lib/cni", "/opt/cni/bin")
 CNI_PLUGINS = ("bridge", "host-local", "loopback", "portmap")
 # Program -> the Debian and Ubuntu package that has it.
@@ -89,7 +91,9 @@ def ensure() -> None:
     if not had_containerd and has("systemctl"):
         # We run our own; the machine did not ask for another one, now or after its next boot.
         running = Path("/run/systemd/system").is_dir()
-        subprocess.run([program("systemctl"), "disable", *(["--now"] if running else []), "containerd"], capture_output=True)
+        subprocess.run(
+            [program("systemctl"), "disable", *(["--now"] if running else []), "containerd"], capture_output=True
+        )
     lacking = missing()
     if lacking:
         raise Problem(f"still missing after apt-get install: {', '.join(sorted(lacking))}; see {log}")

@@ -44,7 +44,18 @@ class GoProgram:
         words = {"version": version, "major": major, "minor": minor, "patch": patch}
         values = [f"-X {name}={value.format(**words)}" for name, value in self.stamps.items()]
         flags = " ".join(["-s", "-w", *values])
-        return ["go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", str(output), self.package]
+        return [
+            "go",
+            "build",
+            "-mod=readonly",
+            "-trimpath",
+            "-buildvcs=false",
+            "-ldflags",
+            flags,
+            "-o",
+            str(output),
+            self.package,
+        ]
 
     def ensure(self) -> Path:
         """The program's path in the cache, built when it is missing."""

@@ -20,7 +20,9 @@ from .say import Problem
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 # The address of an image: host and path in lower case, a tag. containerd's own rule is wider; ours is enough.
-NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*(?::[0-9]+)?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+NAME = re.compile(
+    r"[a-z0-9]+(?:[._-][a-z0-9]+)*(?::[0-9]+)?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"
+)
 
 
 @dataclass(frozen=True)
@@ -100,9 +102,9 @@ def parse_entrypoint(text: str) -> list[str]:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise Problem(f"--entrypoint `{text}`: not JSON ({error}); expected a list such as [\"/worker\"]") from error
+        raise Problem(f'--entrypoint `{text}`: not JSON ({error}); expected a list such as ["/worker"]') from error
     if not isinstance(value, list) or not value or not all(isinstance(word, str) for word in value):
-        raise Problem(f"--entrypoint `{text}`: expected a JSON list of strings such as [\"/worker\"]")
+        raise Problem(f'--entrypoint `{text}`: expected a JSON list of strings such as ["/worker"]')
     return value
 
 

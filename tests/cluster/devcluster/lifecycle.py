@@ -12,7 +12,8 @@ import time
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from . import cache, cleanup, controlplane, debian, layout as places, network, node, pki, processes, tools
+from . import cache, cleanup, controlplane, debian, dns, network, node, pki, processes, tools
+from . import layout as places
 from .gobuild import HERE
 from .layout import Layout, State
 from .say import Problem, say
@@ -67,7 +68,9 @@ def problems(layout: Layout, state: State) -> list[str]:
     if not state.ready:
         return ["its start was cut short"]
     expected = controlplane.COMPONENTS + (node.COMPONENTS if state.mode == places.FULL else ())
-    found = [f"{name} is not running; see {layout.log_of(name)}" for name in expected if not processes.running(layout, name)]
+    found = [
+        f"{name} is not running; see {layout.log_of(name)}" for name in expected if not processes.running(layout, name)
+    ]
     if found:
         return found
     api = controlplane.client(layout, state.api)
@@ -76,8 +79,8 @@ def problems(layout: Layout, state: State) -> list[str]:
     if state.mode == places.FULL:
         if not node.node_ready(api):
             found.append(f"the node is not ready; see {layout.log_of(node.KUBELET)}")
-        if not node.dns_ready():
-            found.append(f"CoreDNS is not ready; see {layout.log_of(node.COREDNS)}")
+        if not dns.ready():
+            found.append(f"CoreDNS is not ready; see {layout.log_of(dns.COREDNS)}")
     return found
 
 
@@ -105,7 +108,9 @@ def _fetch(mode: str) -> None:
 
 def _check_same(state: State, mode: str, audit_log: str, layout: Layout) -> None:
     if state.mode != mode:
-        raise Problem(f"{layout.folder} holds a running cluster in {state.mode} mode; stop it first or use another --dir")
+        raise Problem(
+            f"{layout.folder} holds a running cluster in {state.mode} mode; stop it first or use another --dir"
+        )
     if audit_log and state.audit_log != audit_log:
         running = f"writes {state.audit_log}" if state.audit_log else "writes none"
         raise Problem(f"--audit-log {audit_log}: the running cluster in {layout.folder} {running}; stop it first")
@@ -141,7 +146,9 @@ def _bring_up(layout: Layout, mode: str, audit_log: str, until_pid: int | None) 
     if until_pid is not None:
         layout.owners.mkdir(exist_ok=True)
         _own(layout, until_pid)
-        processes.start(layout, cleanup.WATCHDOG, [sys.executable, str(HERE / "cluster.py"), "watch", "--dir", str(layout.folder)])
+        processes.start(
+            layout, cleanup.WATCHDOG, [sys.executable, str(HERE / "cluster.py"), "watch", "--dir", str(layout.folder)]
+        )
     authority = controlplane.issue(layout, where)
     if full:
         node.issue(layout, authority, where.api)
@@ -173,11 +180,15 @@ def _take_machine(layout: Layout) -> None:
         network.remove()
         return
     if not owner:
-        raise Problem(f"an interface named {places.BRIDGE} exists and is not this program's; remove it: ip link delete {places.BRIDGE}")
+        raise Problem(
+            f"an interface {places.BRIDGE} exists that is not this program's; remove it: ip link delete {places.BRIDGE}"
+        )
     other = Layout(Path(owner))
     state = other.read_state()
     if state and not problems(other, state):
-        raise Problem(f"a full cluster already runs on this machine, in {owner}; stop it first: cluster.py stop --dir {owner}")
+        raise Problem(
+            f"a full cluster already runs on this machine, in {owner}\n  stop it first: cluster.py stop --dir {owner}"
+        )
     if cleanup.stop(other):
         say(f"cleaned up after an earlier run in {owner}")
 
@@ -186,7 +197,9 @@ def _check_length(layout: Layout) -> None:
     # The kernel's limit for the path of a socket; containerd adds ".ttrpc" to the name of its own.
     length = len(f"{layout.containerd_socket}.ttrpc".encode())
     if length > 107:
-        raise Problem(f"{layout.folder}: this path is {length - 107} bytes too long for containerd's socket; use another --dir")
+        raise Problem(
+            f"{layout.folder}: this path is {length - 107} bytes too long for containerd's socket; use another --dir"
+        )
 
 
 def _own(layout: Layout, pid: int) -> None:

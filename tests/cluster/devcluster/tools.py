@@ -43,7 +43,9 @@ HELM = GoProgram(
     "helm.sh/helm/v3",
     {"helm.sh/helm/v3/internal/version.version": "{version}"},
 )
-COREDNS = GoProgram("coredns", "tools/coredns", "github.com/coredns/coredns", "github.com/coredns/coredns", {}, "about two minutes")
+COREDNS = GoProgram(
+    "coredns", "tools/coredns", "github.com/coredns/coredns", "github.com/coredns/coredns", {}, "about two minutes"
+)
 NATS = GoProgram(
     "nats",
     "tools/nats",

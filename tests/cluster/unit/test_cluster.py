@@ -9,7 +9,8 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from devcluster import choice, cleanup, commands, controlplane, layout as places, network, node
+from devcluster import choice, cleanup, commands, controlplane, network, node
+from devcluster import layout as places
 from devcluster.layout import Layout, State
 from devcluster.say import Problem
 
@@ -34,7 +35,8 @@ class Parts(unittest.TestCase):
         self.assertEqual(found, ["/state/cluster/a/b c/d", "/state/cluster/netns/cni-1", "/state/cluster/a"])
 
     def test_layers_are_not_stacked_on_a_file_system_that_is_stacked_itself(self) -> None:
-        mounts = "1 0 0:1 / / rw - overlay overlay rw\n2 1 0:2 / /var rw - ext4 /dev/a rw\n3 1 0:3 / /variable rw - tmpfs t rw"
+        lines = ("/ rw - overlay overlay rw", "/var rw - ext4 /dev/a rw", "/variable rw - tmpfs t rw")
+        mounts = "\n".join(f"1 0 0:1 / {line}" for line in lines)
         self.assertEqual(node.filesystem(mounts, Path("/root/x")), "overlay")
         self.assertEqual(node.filesystem(mounts, Path("/var/x")), "ext4")
         self.assertEqual(node.filesystem(mounts, Path("/var")), "ext4")
@@ -45,7 +47,9 @@ class Parts(unittest.TestCase):
         self.layout.make()
         for mode in (places.FULL, places.CONTROL_PLANE):
             where = controlplane.endpoints(mode)
-            flags = controlplane.etcd_flags(self.layout, where) + controlplane.apiserver_flags(self.layout, mode, where, "")
+            flags = controlplane.etcd_flags(self.layout, where) + controlplane.apiserver_flags(
+                self.layout, mode, where, ""
+            )
             self.assertNotIn("0.0.0.0", " ".join(flags))
             self.assertIn(f"--bind-address={'10.244.0.1' if mode == places.FULL else '127.0.0.1'}", flags)
         configs = json.dumps([node.kubelet_config(self.layout), network.proxy_config(Path("k"), "n", False)])
@@ -108,7 +112,9 @@ class Commands(unittest.TestCase):
         self.assertIn("unknown tool `nonsense`", errors)
 
     def test_a_dead_owner_is_refused(self) -> None:
-        code, _, errors = self.call("start", "--control-plane-only", "--dir", f"{self.folder}/c", "--until-pid", "4194304")
+        code, _, errors = self.call(
+            "start", "--control-plane-only", "--dir", f"{self.folder}/c", "--until-pid", "4194304"
+        )
         self.assertEqual(code, 1)
         self.assertIn("--until-pid 4194304: there is no such process", errors)
 
@@ -120,7 +126,10 @@ class Commands(unittest.TestCase):
             self.assertIn(words, errors)
 
     def test_an_unknown_choice_of_cluster_is_answered_with_the_known_ones(self) -> None:
-        with mock.patch.dict(os.environ, {choice.VARIABLE: "minikube"}), self.assertRaisesRegex(Problem, "own, kind, current"):
+        with (
+            mock.patch.dict(os.environ, {choice.VARIABLE: "minikube"}),
+            self.assertRaisesRegex(Problem, "own, kind, current"),
+        ):
             choice.chosen()
 
     def test_kind_that_is_not_installed_is_said_so(self) -> None:

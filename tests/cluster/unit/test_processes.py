@@ -43,9 +43,10 @@ class Processes(unittest.TestCase):
 
     def test_a_polite_process_ends_by_sigterm_and_a_deaf_one_by_sigkill(self) -> None:
         polite = self.start("polite", "sleep", "60")
-        script = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+        ignore = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+        script = f"{ignore}; print('deaf', flush=True); time.sleep(60)"
         deaf = self.start("deaf", sys.executable, "-c", script)
-        said = lambda: "deaf" in self.layout.log_of("deaf").read_text()  # noqa: E731
+        said = lambda: "deaf" in self.layout.log_of("deaf").read_text()
         waiting.until(self.layout, "the deaf process to be deaf", said, ["deaf"], 10)
         processes.end([polite, deaf], 0.5)
         self.assertEqual(processes.marked(self.layout), [])
@@ -53,7 +54,9 @@ class Processes(unittest.TestCase):
 
     def test_the_children_of_a_process_are_found_with_theirs(self) -> None:
         pid = self.start("parent", "sh", "-c", "sh -c 'sleep 60; true' ; true")
-        waiting.until(self.layout, "child and grandchild", lambda: len(processes.descendants([pid])) == 2, ["parent"], 10)
+        waiting.until(
+            self.layout, "child and grandchild", lambda: len(processes.descendants([pid])) == 2, ["parent"], 10
+        )
 
     def test_a_zombie_counts_as_ended(self) -> None:
         child = subprocess.Popen(["true"])

@@ -12,7 +12,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 class Pins(unittest.TestCase):
     def test_a_version_is_read_from_go_mod_in_both_forms(self) -> None:
-        self.assertEqual(gobuild.required_version("require (\n\tk8s.io/kubernetes v1.36.3\n)", "k8s.io/kubernetes"), "v1.36.3")
+        self.assertEqual(
+            gobuild.required_version("require (\n\tk8s.io/kubernetes v1.36.3\n)", "k8s.io/kubernetes"), "v1.36.3"
+        )
         self.assertEqual(gobuild.required_version("require a.b/c v1.0.0 // indirect", "a.b/c"), "v1.0.0")
 
     def test_a_replaced_or_longer_module_is_not_taken_for_the_required_one(self) -> None:
