@@ -35,7 +35,8 @@ pub struct Worker {
     pub resources: Resources,
 
     /// A pod template (`metadata` and `spec`) for the lanes' pods. With `http`, its container `handler` is yours.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    // The default keeps the hand-made schema from being required.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "raw_object")]
     pub pod_template: Option<Value>,
 }
