@@ -7,10 +7,13 @@
 pub mod consumer;
 pub mod fence;
 pub mod hash;
+pub mod invariants;
+pub mod lane;
 pub mod mapping;
 pub mod names;
 pub mod plan;
 pub mod record;
+pub mod retry;
 pub mod share;
 pub mod stream;
 pub mod subject;

@@ -1,0 +1,296 @@
+//! What a lane must never do, judged by its events and effects alone.
+
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+
+use crate::{
+    lane::{Delivered, Effect, Event, Outcome},
+    record::Assignment,
+};
+
+/// A named rule of a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LaneInvariant {
+    /// A pull is sent only by a holder of the lane.
+    PullOnlyWhenJoined,
+    /// No pull is sent while a message is in hand, except on its ack.
+    PullOnlyWhenFree,
+    /// No two handlers run at once.
+    OneHandler,
+    /// A message is handled only after the ack of the one handled before it was confirmed, or that one was
+    /// given back or given up.
+    SettledBeforeNext,
+    /// Nothing is sent for a message after its deadline.
+    NothingAfterDeadline,
+    /// Nothing is handled after its deadline.
+    HandledInTime,
+    /// Only what was completed, here or by a predecessor, is acknowledged.
+    CompletedBeforeAck,
+    /// Only keys of the lane's share are handled.
+    OnlyOwnKeys,
+    /// What this process completed is not handled again.
+    NotCompletedTwice,
+    /// A lane is left only with nothing in hand.
+    NothingInHandWhenLeaving,
+}
+
+impl LaneInvariant {
+    /// Every invariant.
+    pub const ALL: [Self; 10] = [
+        Self::PullOnlyWhenJoined,
+        Self::PullOnlyWhenFree,
+        Self::OneHandler,
+        Self::SettledBeforeNext,
+        Self::NothingAfterDeadline,
+        Self::HandledInTime,
+        Self::CompletedBeforeAck,
+        Self::OnlyOwnKeys,
+        Self::NotCompletedTwice,
+        Self::NothingInHandWhenLeaving,
+    ];
+
+    /// As metrics and logs name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PullOnlyWhenJoined => "pull-only-when-joined",
+            Self::PullOnlyWhenFree => "pull-only-when-free",
+            Self::OneHandler => "one-handler",
+            Self::SettledBeforeNext => "settled-before-next",
+            Self::NothingAfterDeadline => "nothing-after-deadline",
+            Self::HandledInTime => "handled-in-time",
+            Self::CompletedBeforeAck => "completed-before-ack",
+            Self::OnlyOwnKeys => "only-own-keys",
+            Self::NotCompletedTwice => "not-completed-twice",
+            Self::NothingInHandWhenLeaving => "nothing-in-hand-when-leaving",
+        }
+    }
+}
+
+impl fmt::Display for LaneInvariant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Completed sequences that are remembered; less than the lane itself remembers.
+const REMEMBERED: usize = 1024;
+
+#[derive(Debug)]
+struct Message {
+    sequence: u64,
+    subject: String,
+    deadline: Duration,
+}
+
+/// An account of what a lane was told and did.
+#[derive(Debug, Default)]
+pub struct LaneMonitor {
+    assignments: BTreeMap<u64, Arc<Assignment>>,
+    entering: Option<u64>,
+    joined: Option<u64>,
+    wait: Option<Duration>,
+    /// The deadline that was in force for pulls sent so far; a longer one counts only for later pulls.
+    pulls: BTreeMap<u64, Duration>,
+    messages: BTreeMap<u64, Message>,
+    progress: BTreeMap<u64, (u64, Duration)>,
+    /// The message whose handler runs.
+    handling: Option<u64>,
+    /// A completed sequence whose ack is not confirmed, with the first token of its acks.
+    unconfirmed: Option<(u64, u64)>,
+    /// The pull that rode on that ack.
+    carried: Option<u64>,
+    completed: Vec<u64>,
+    violations: Vec<LaneInvariant>,
+}
+
+impl LaneMonitor {
+    /// An empty account.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes note of what the lane was told at `now`. Call it before [`LaneMonitor::did`].
+    pub fn told(&mut self, now: Duration, event: &Event<'_>) {
+        match event {
+            Event::Assigned(assignment) => {
+                self.assignments.insert(assignment.incarnation, Arc::clone(assignment));
+                while self.assignments.len() > 8 {
+                    self.assignments.pop_first();
+                }
+            }
+            Event::Joined { incarnation, .. } if self.entering == Some(*incarnation) => {
+                if self.joined.replace(*incarnation) != Some(*incarnation) {
+                    self.completed.clear();
+                }
+            }
+            Event::Consumer { facts, .. } => {
+                if self.wait.is_none_or(|wait| facts.shortest_wait < wait) {
+                    for message in self.messages.values_mut() {
+                        let shorter = self.wait.map_or(Duration::ZERO, |wait| wait - facts.shortest_wait);
+                        message.deadline = message.deadline.saturating_sub(shorter);
+                    }
+                }
+                self.wait = Some(facts.shortest_wait);
+            }
+            Event::Delivered(delivered) => self.arrived(now, delivered),
+            Event::Answered { token } => self.confirmed(now, *token),
+            Event::Handled(outcome) => {
+                let handled = self.handling.take().and_then(|message| self.messages.get(&message));
+                if let (Some(message), Outcome::Done) = (handled, outcome)
+                    && now < message.deadline
+                {
+                    self.completed.push(message.sequence);
+                    self.unconfirmed = Some((message.sequence, u64::MAX));
+                    self.carried = None;
+                    if self.completed.len() > REMEMBERED {
+                        self.completed.remove(0);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Judges what the lane did at `now`; the rules that it broke.
+    pub fn did(&mut self, now: Duration, effects: &[Effect]) -> Vec<LaneInvariant> {
+        for effect in effects {
+            match effect {
+                Effect::Join { incarnation } => self.entering = Some(*incarnation),
+                Effect::Leave { .. } => {
+                    self.demand(LaneInvariant::NothingInHandWhenLeaving, self.handling.is_none());
+                    self.joined = None;
+                    self.entering = None;
+                    self.unconfirmed = None;
+                }
+                Effect::Pull(request) => {
+                    let free = self.handling.is_none() && self.unconfirmed.is_none();
+                    self.demand(LaneInvariant::PullOnlyWhenFree, free);
+                    self.pulled(now, request.id);
+                }
+                Effect::Ack { message, token, pull } => {
+                    self.in_time(now, *message);
+                    self.acknowledged(*message, *token);
+                    if let Some(request) = pull {
+                        self.carried = Some(request.id);
+                        self.pulled(now, request.id);
+                    }
+                }
+                Effect::Nak { message, .. } => self.in_time(now, *message),
+                Effect::Progress { message, token } => {
+                    self.in_time(now, *message);
+                    self.progress.insert(*token, (*message, now));
+                    while self.progress.len() > 64 {
+                        self.progress.pop_first();
+                    }
+                }
+                Effect::Handle { message, .. } => self.handled(now, *message),
+                Effect::Cancel => self.handling = None,
+                Effect::Forget { message } => self.forgotten(now, *message),
+                _ => {}
+            }
+        }
+        std::mem::take(&mut self.violations)
+    }
+
+    fn demand(&mut self, invariant: LaneInvariant, holds: bool) {
+        if !holds {
+            self.violations.push(invariant);
+        }
+    }
+
+    fn pulled(&mut self, now: Duration, pull: u64) {
+        self.demand(LaneInvariant::PullOnlyWhenJoined, self.joined.is_some());
+        self.pulls.insert(pull, now);
+        while self.pulls.len() > 256 {
+            self.pulls.pop_first();
+        }
+    }
+
+    fn arrived(&mut self, now: Duration, delivered: &Delivered<'_>) {
+        let Some(sent) = self.pulls.remove(&delivered.pull) else { return };
+        let deadline = sent + self.wait.unwrap_or_default();
+        if now < deadline
+            && self.carried == Some(delivered.pull)
+            && self.unconfirmed.is_some_and(|(sequence, _)| delivered.sequence > sequence)
+        {
+            self.unconfirmed = None;
+        }
+        let message =
+            Message { sequence: delivered.sequence, subject: delivered.subject.to_owned(), deadline };
+        // The same message again while its handler runs: it is that handler's now.
+        if let Some(running) = self.handling
+            && self.messages.get(&running).is_some_and(|known| known.sequence == message.sequence)
+            && now < deadline
+        {
+            self.handling = Some(delivered.message);
+        }
+        self.messages.insert(delivered.message, message);
+    }
+
+    fn confirmed(&mut self, now: Duration, token: u64) {
+        if let Some((message, sent)) = self.progress.remove(&token)
+            && let Some(message) = self.messages.get_mut(&message)
+            && now < message.deadline
+        {
+            message.deadline = message.deadline.max(sent + self.wait.unwrap_or_default());
+        }
+        if self.unconfirmed.is_some_and(|(_, since)| token >= since) {
+            self.unconfirmed = None;
+        }
+    }
+
+    fn in_time(&mut self, now: Duration, message: u64) {
+        let in_time = self.messages.get(&message).is_some_and(|message| now < message.deadline);
+        self.demand(LaneInvariant::NothingAfterDeadline, in_time);
+    }
+
+    fn acknowledged(&mut self, message: u64, token: u64) {
+        let Some(message) = self.messages.get(&message) else { return };
+        let sequence = message.sequence;
+        let completed = self.completed.contains(&sequence) || self.covered(message);
+        self.demand(LaneInvariant::CompletedBeforeAck, completed);
+        if let Some((unconfirmed, since)) = &mut self.unconfirmed
+            && *unconfirmed == sequence
+        {
+            *since = (*since).min(token);
+        }
+    }
+
+    fn hash(&self, message: &Message) -> Option<(u32, &Assignment)> {
+        let assignment = self.assignments.get(&self.joined?)?;
+        let mapping = &assignment.mapping;
+        Some((mapping.key_hash(mapping.original_subject(&message.subject)?)?, assignment))
+    }
+
+    fn covered(&self, message: &Message) -> bool {
+        self.hash(message).is_some_and(|(hash, assignment)| {
+            let covers = |floor: &crate::record::Floor| {
+                floor.share.contains_hash(hash) && message.sequence <= floor.sequence
+            };
+            assignment.floors.iter().any(covers)
+        })
+    }
+
+    fn handled(&mut self, now: Duration, id: u64) {
+        self.demand(LaneInvariant::OneHandler, self.handling.is_none());
+        self.demand(LaneInvariant::SettledBeforeNext, self.unconfirmed.is_none());
+        self.handling = Some(id);
+        let Some(message) = self.messages.get(&id) else {
+            return self.demand(LaneInvariant::HandledInTime, false);
+        };
+        let (in_time, repeated) = (now < message.deadline, self.completed.contains(&message.sequence));
+        let own = self.hash(message).is_some_and(|(hash, assignment)| assignment.share.contains_hash(hash));
+        self.demand(LaneInvariant::HandledInTime, in_time);
+        self.demand(LaneInvariant::OnlyOwnKeys, own);
+        self.demand(LaneInvariant::NotCompletedTwice, !repeated);
+    }
+
+    fn forgotten(&mut self, now: Duration, id: u64) {
+        let Some(message) = self.messages.remove(&id) else { return };
+        let again = self.messages.values().any(|other| other.sequence == message.sequence);
+        let unconfirmed = self.unconfirmed.is_some_and(|(sequence, _)| sequence == message.sequence);
+        if !again && unconfirmed && now >= message.deadline {
+            // Given up: it may have become another's, who is free to go on.
+            self.unconfirmed = None;
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! What a lane wants done: everything it does to the world, as values.
+
+use std::{fmt, time::Duration};
+
+use crate::{
+    invariants::LaneInvariant,
+    record::{Excused, Report},
+};
+
+/// Something to do. Effects are carried out in order; none of them waits for an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Become a holder of the incarnation, by compare-and-set.
+    Join {
+        /// Which lane.
+        incarnation: u64,
+    },
+    /// Be no holder any more, by compare-and-set.
+    Leave {
+        /// Which lane.
+        incarnation: u64,
+        /// Recorded in the same write.
+        excused: Option<Excused>,
+    },
+    /// Record deliveries that were no attempts.
+    Excuse {
+        /// Which lane.
+        incarnation: u64,
+        /// What to record.
+        excused: Excused,
+    },
+    /// Ask for the facts of the consumer.
+    Inspect {
+        /// Comes back with the answer.
+        token: u64,
+    },
+    /// Ask for the next message.
+    Pull(PullRequest),
+    /// Acknowledge a message, and ask for the next one in the same breath.
+    Ack {
+        /// Which message.
+        message: u64,
+        /// Comes back with the answer, if there is no pull: then the answer goes to the pull's own subject.
+        token: u64,
+        /// The pull that rides on the ack.
+        pull: Option<PullRequest>,
+    },
+    /// Give a message back, to be delivered again after the delay.
+    Nak {
+        /// Which message.
+        message: u64,
+        /// Comes back with the answer.
+        token: u64,
+        /// How long the server keeps it.
+        delay: Duration,
+    },
+    /// Tell the server that the message is still worked on.
+    Progress {
+        /// Which message.
+        message: u64,
+        /// Comes back with the answer.
+        token: u64,
+    },
+    /// Start the handler.
+    Handle {
+        /// With which message.
+        message: u64,
+        /// Which attempt this is, from 1.
+        attempt: u64,
+    },
+    /// Stop the handler; its result no longer counts.
+    Cancel,
+    /// The message is of no use any more.
+    Forget {
+        /// Which message.
+        message: u64,
+    },
+    /// Say this of the partition; only emitted when its meaning changed.
+    Report(Report),
+    /// Count and log it.
+    Note(Note),
+    /// The process may end: nothing is in hand, and the lane was left if that was possible.
+    Exit,
+}
+
+/// A request for one message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PullRequest {
+    /// Part of the subject on which it is answered; never used twice.
+    pub id: u64,
+    /// When the server gives up.
+    pub expires: Duration,
+    /// How often the server shows that it did not forget.
+    pub heartbeat: Duration,
+}
+
+/// What happened, for logs and metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Note {
+    /// The lane is ours to serve.
+    Joined,
+    /// It no longer is.
+    Left,
+    /// The handler is done with a message.
+    Completed(u64),
+    /// The server took note of it.
+    Settled(u64),
+    /// An attempt failed.
+    Failed {
+        /// The message.
+        sequence: u64,
+        /// Which attempt.
+        attempt: u64,
+        /// When the next one comes.
+        delay: Duration,
+        /// No attempt was left, or none will ever work: the lane stands here.
+        exhausted: bool,
+        /// What the handler said.
+        reason: String,
+    },
+    /// The handler is not there or wants to be left alone; the message is held.
+    Held {
+        /// The message.
+        sequence: u64,
+        /// When it is asked again.
+        delay: Duration,
+        /// What it said, or what went wrong.
+        reason: String,
+    },
+    /// Came again after it was completed here.
+    Duplicate(u64),
+    /// A predecessor had settled it.
+    Covered(u64),
+    /// Does not belong to the lane.
+    Refused {
+        /// The message.
+        sequence: u64,
+        /// Why not.
+        reason: String,
+    },
+    /// Arrived past its deadline, or for a pull nobody waits for.
+    Stale(u64),
+    /// The deadline passed without proof: handler cancelled, result discarded.
+    Lost(u64),
+    /// The shutdown cut the handler short.
+    Cut(u64),
+    /// A message arrived while another was out: the consumer does not serve one at a time.
+    Overtaken(u64),
+    /// The consumer must have one message out at once, and does not.
+    Unserial(i64),
+    /// There is no such consumer any more.
+    ConsumerGone,
+    /// The lane did what it must never do.
+    Violation(LaneInvariant),
+}
+
+impl fmt::Display for PullRequest {
+    /// The request's body as servers since 2.11 read it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (expires, heartbeat) = (self.expires.as_nanos(), self.heartbeat.as_nanos());
+        write!(f, r#"{{"batch":1,"expires":{expires},"idle_heartbeat":{heartbeat}}}"#)
+    }
+}

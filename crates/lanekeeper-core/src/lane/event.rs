@@ -1,0 +1,176 @@
+//! What a lane is told: everything that happens to it, as values.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::record::{Assignment, Excused};
+
+/// Something that happened. Times are not in it: they are passed to [`super::Lane::on`] separately.
+#[derive(Debug, Clone)]
+pub enum Event<'a> {
+    /// Nothing but time passed.
+    Tick,
+    /// Requests reach the server again; everything asked for before may be lost.
+    Connected,
+    /// Requests do not reach the server.
+    Disconnected,
+    /// The assignment of the partition was read (again).
+    Assigned(Arc<Assignment>),
+    /// There is no assignment.
+    Unassigned,
+    /// We are a holder of the incarnation.
+    Joined {
+        /// Which lane.
+        incarnation: u64,
+        /// The key says that no worker may join any more; we had joined before.
+        retiring: bool,
+        /// What the key says of deliveries that were no attempts.
+        excused: Option<Excused>,
+    },
+    /// The key of the incarnation was read: deliveries that were no attempts.
+    Excused {
+        /// Which lane.
+        incarnation: u64,
+        /// What the key says.
+        excused: Option<Excused>,
+    },
+    /// The incarnation takes nobody any more, and we are no holder.
+    JoinRefused {
+        /// Which lane.
+        incarnation: u64,
+    },
+    /// Whether we joined is not known.
+    JoinFailed {
+        /// Which lane.
+        incarnation: u64,
+    },
+    /// We are no holder of the incarnation any more.
+    Left {
+        /// Which lane.
+        incarnation: u64,
+    },
+    /// Whether we left is not known.
+    LeaveFailed {
+        /// Which lane.
+        incarnation: u64,
+    },
+    /// The answer to an [`super::Effect::Inspect`].
+    Consumer {
+        /// Of the question.
+        token: u64,
+        /// The answer.
+        facts: ConsumerFacts,
+    },
+    /// The answer to an [`super::Effect::Inspect`]: there is no such consumer.
+    ConsumerGone {
+        /// Of the question.
+        token: u64,
+    },
+    /// An [`super::Effect::Inspect`] was not answered.
+    InspectFailed {
+        /// Of the question.
+        token: u64,
+    },
+    /// A message arrived.
+    Delivered(Delivered<'a>),
+    /// A pull is alive on the server.
+    Heartbeat {
+        /// Which pull.
+        pull: u64,
+    },
+    /// A pull ended without a message.
+    PullEnded {
+        /// Which pull.
+        pull: u64,
+        /// Why.
+        status: PullStatus,
+    },
+    /// An ack, nak or in-progress ack was answered.
+    Answered {
+        /// Of the effect.
+        token: u64,
+    },
+    /// Nobody listens where an ack, nak or in-progress ack was sent.
+    NoResponders {
+        /// Of the effect.
+        token: u64,
+    },
+    /// The handler came to an end by itself.
+    Handled(Outcome),
+    /// Finish, leave and exit.
+    Shutdown {
+        /// How long what is in hand may still take.
+        grace: Duration,
+    },
+}
+
+/// A message that arrived, as far as a lane needs to know it.
+#[derive(Debug, Clone, Copy)]
+pub struct Delivered<'a> {
+    /// The driver's handle of it, never used twice.
+    pub message: u64,
+    /// The pull that it answers.
+    pub pull: u64,
+    /// Stream sequence.
+    pub sequence: u64,
+    /// How often the server has delivered it, this time included.
+    pub deliveries: u64,
+    /// The subject under which it is stored.
+    pub subject: &'a str,
+}
+
+/// What the server says of the lane's consumer, as far as a lane needs to know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConsumerFacts {
+    /// The shortest deadline that a delivery can have: `ack_wait` or an entry of a backoff list.
+    pub shortest_wait: Duration,
+    /// Messages out at once.
+    pub max_ack_pending: i64,
+    /// Messages out now.
+    pub ack_pending: u64,
+}
+
+/// Why a pull ended without a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PullStatus {
+    /// Its time was over (408), or there was nothing (404).
+    Expired,
+    /// The consumer was deleted (409).
+    ConsumerDeleted,
+    /// Nobody answers for the consumer (503): it is gone, or its server is.
+    NoResponders,
+    /// The pin is another's (423).
+    WrongPin,
+    /// Anything else, such as a change of leader (409): to be repeated after a while.
+    Refused,
+}
+
+/// How a handling ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The message is dealt with.
+    Done,
+    /// An attempt failed.
+    Retry {
+        /// What the handler said.
+        reason: String,
+        /// When it wants to be asked again; otherwise the lane's backoff decides.
+        after: Option<Duration>,
+    },
+    /// It will never work.
+    Permanent {
+        /// What the handler said.
+        reason: String,
+    },
+    /// Not now, and this was no attempt.
+    Wait {
+        /// What the handler said.
+        reason: String,
+        /// When it wants to be asked again.
+        after: Duration,
+    },
+    /// The handler was not there, so this was no attempt.
+    Unreachable {
+        /// What went wrong.
+        reason: String,
+    },
+}

@@ -1,0 +1,119 @@
+//! The one message that a lane has in hand, and how long it may keep it.
+
+use std::time::Duration;
+
+/// What is being done with the message in hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// An earlier message was not seen settled: the server is asked whether this one may be out.
+    Verifying {
+        /// Of the question.
+        token: u64,
+    },
+    /// The handler runs.
+    Handling {
+        /// Since when.
+        since: Duration,
+        /// Whether the consumer's deadline was looked up again for this long handling.
+        inspected: bool,
+    },
+    /// The handler was not there or wants to be left alone: asked again later, and kept alive meanwhile.
+    Held {
+        /// Until when.
+        until: Duration,
+    },
+    /// Completed here or by a predecessor; the ack is not confirmed yet.
+    Settling {
+        /// When the last ack was sent; nothing when one is due at once.
+        sent: Option<Duration>,
+        /// The pull that rode on the first one.
+        carried: Option<u64>,
+        /// Its own confirmation was asked for, too.
+        repeated: bool,
+        /// Answers to this token and later ones confirm it.
+        since_token: u64,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Hand {
+    pub(super) message: u64,
+    pub(super) sequence: u64,
+    pub(super) deliveries: u64,
+    pub(super) stage: Stage,
+    /// When the latest request was sent that is known to have reached the server in time.
+    proof: Duration,
+    wait: Duration,
+    progress: Vec<(u64, Duration)>,
+    progress_due: Duration,
+    /// This delivery is recorded as no attempt.
+    pub(super) excused: bool,
+    /// How often the handler was not there.
+    pub(super) unreachable: u32,
+}
+
+impl Hand {
+    /// A message that answers a pull sent at `pulled`.
+    pub(super) fn new(message: u64, sequence: u64, deliveries: u64, pulled: Duration, wait: Duration) -> Self {
+        Self {
+            message,
+            sequence,
+            deliveries,
+            // Replaced as soon as it is known what the message is.
+            stage: Stage::Settling { sent: None, carried: None, repeated: false, since_token: u64::MAX },
+            proof: pulled,
+            wait,
+            progress: Vec::new(),
+            progress_due: pulled + wait / 3,
+            excused: false,
+            unreachable: 0,
+        }
+    }
+
+    /// After this nothing may be sent for the message: the server may have given it to another.
+    pub(super) fn deadline(&self) -> Duration {
+        self.proof + self.wait
+    }
+
+    /// When the server is to be told that work goes on.
+    pub(super) fn progress_due(&self) -> Duration {
+        self.progress_due
+    }
+
+    pub(super) fn progress_at_once(&mut self, now: Duration) {
+        self.progress_due = now;
+    }
+
+    pub(super) fn progress_sent(&mut self, token: u64, now: Duration) {
+        self.progress.push((token, now));
+        self.progress_due = now + self.wait / 3;
+    }
+
+    /// An in-progress ack was answered before the deadline: it was in force when it was sent.
+    pub(super) fn progress_answered(&mut self, token: u64, wait: Duration) {
+        let Some(index) = self.progress.iter().position(|(sent, _)| *sent == token) else { return };
+        self.proof = self.proof.max(self.progress[index].1);
+        self.progress.drain(..=index);
+        self.wait = wait;
+        self.progress_due = self.progress_due.min(self.proof + wait / 3).max(self.proof);
+    }
+
+    /// The consumer's deadline changed. What is already running may only become shorter by it.
+    pub(super) fn limit(&mut self, wait: Duration) {
+        if wait < self.wait {
+            self.wait = wait;
+            self.progress_due = self.progress_due.min(self.proof + wait / 3);
+        }
+    }
+
+    /// The same message was delivered once more, to us: its clock began again.
+    pub(super) fn delivered_again(&mut self, message: u64, deliveries: u64, pulled: Duration, wait: Duration) {
+        self.message = message;
+        self.deliveries = deliveries;
+        if pulled > self.proof {
+            self.proof = pulled;
+            self.wait = wait;
+            self.progress_due = pulled + wait / 3;
+        }
+    }
+}

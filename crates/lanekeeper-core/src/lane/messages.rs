@@ -1,0 +1,369 @@
+//! One message: arriving, being handled, settled or given back.
+
+use std::time::Duration;
+
+use super::{
+    Delivered, Effect, Hand, Lane, Next, Note, Outcome, Stage, State, Waiting,
+    verdict::{Verdict, verdict},
+};
+use crate::{
+    record::{Blocked, Excused},
+    retry,
+};
+
+/// A handler that is not there is asked again after this, doubled up to the longest.
+const FIRST_HOLD: Duration = Duration::from_millis(100);
+const LONGEST_HOLD: Duration = Duration::from_secs(5);
+/// A reason is shortened to this many characters where it is kept.
+const REASON: usize = 256;
+
+impl Lane {
+    pub(super) fn delivered(&mut self, now: Duration, delivered: Delivered<'_>) {
+        let Some(pulled) = self.pulls.consume(delivered.pull) else {
+            return self.drop_stale(&delivered);
+        };
+        let served = self.lane.is_some() && self.membership == super::Membership::Member && !self.ending();
+        if now >= pulled + self.wait || !served {
+            return self.drop_stale(&delivered);
+        }
+        let Some(hand) = &mut self.hand else {
+            return self.admit(now, &delivered, pulled);
+        };
+        if hand.sequence == delivered.sequence {
+            let before = hand.message;
+            hand.delivered_again(delivered.message, delivered.deliveries, pulled, self.wait);
+            if let Stage::Settling { .. } = hand.stage {
+                self.note(Note::Duplicate(delivered.sequence));
+                self.send_ack(now);
+            }
+            self.emit(Effect::Forget { message: before });
+            return;
+        }
+        match hand.stage {
+            // The request for it and the ack were one message, so the ack was taken. (A leader that lags may
+            // ignore an ack, but then what it delivers next is the same message again.)
+            Stage::Settling { carried, .. }
+                if carried == Some(delivered.pull) && delivered.sequence > hand.sequence =>
+            {
+                self.settled();
+                self.admit(now, &delivered, pulled);
+            }
+            Stage::Settling { .. } if self.next.is_none() => {
+                self.next = Some(Next {
+                    message: delivered.message,
+                    sequence: delivered.sequence,
+                    deliveries: delivered.deliveries,
+                    subject: delivered.subject.to_owned(),
+                    pulled,
+                });
+                self.send_ack(now);
+            }
+            _ => {
+                let earlier = hand.sequence.min(delivered.sequence);
+                self.note(Note::Overtaken(delivered.sequence));
+                self.emit(Effect::Forget { message: delivered.message });
+                self.unsettled = Some(self.unsettled.map_or(earlier, |known| known.min(earlier)));
+                self.inspect(now);
+            }
+        }
+    }
+
+    fn drop_stale(&mut self, delivered: &Delivered<'_>) {
+        self.note(Note::Stale(delivered.sequence));
+        self.emit(Effect::Forget { message: delivered.message });
+    }
+
+    /// The message that waited for the ack of the one before it.
+    pub(super) fn admit_next(&mut self, now: Duration) {
+        let Some(next) = self.next.take() else { return };
+        let delivered = Delivered {
+            message: next.message,
+            pull: 0,
+            sequence: next.sequence,
+            deliveries: next.deliveries,
+            subject: &next.subject,
+        };
+        if now >= next.pulled + self.wait || self.ending() {
+            return self.drop_stale(&delivered);
+        }
+        self.admit(now, &delivered, next.pulled);
+    }
+
+    fn admit(&mut self, now: Duration, delivered: &Delivered<'_>, pulled: Duration) {
+        let Some(lane) = self.lane.clone() else { return self.drop_stale(delivered) };
+        let sequence = delivered.sequence;
+        self.hand = Some(Hand::new(delivered.message, sequence, delivered.deliveries, pulled, self.wait));
+        if self.completed.contains(sequence) {
+            self.note(Note::Duplicate(sequence));
+            return self.settle(now);
+        }
+        match verdict(&lane, delivered.subject, sequence) {
+            Verdict::Covered => {
+                self.note(Note::Covered(sequence));
+                self.settle(now);
+            }
+            Verdict::Refused(reason) => {
+                self.note(Note::Refused { sequence, reason: reason.clone() });
+                self.refuse(sequence, shortened(&reason));
+                self.give_back(retry::slow(&lane.settings.retry), Some(State::Refusing));
+            }
+            Verdict::Ours if !self.serial || self.unsettled.is_some_and(|earlier| earlier < sequence) => {
+                self.verify(now);
+            }
+            Verdict::Ours => self.begin_handling(now),
+        }
+    }
+
+    /// An earlier message was ours and we do not know what became of it. If the server has nothing out but
+    /// this one, the earlier one was settled or deleted. If it has, this one must wait.
+    pub(super) fn verify(&mut self, now: Duration) {
+        let token = self.token();
+        self.set_stage(Stage::Verifying { token });
+        self.inspecting = Some(token);
+        self.inspect_due = now + super::UNKNOWN_WAIT;
+        self.emit(Effect::Inspect { token });
+    }
+
+    pub(super) fn verified(&mut self, now: Duration, alone: bool) {
+        if alone {
+            self.unsettled = None;
+            return self.begin_handling(now);
+        }
+        // Dropped without a word: the server delivers it again after its deadline.
+        if let Some(hand) = self.hand.take() {
+            self.note(Note::Overtaken(hand.sequence));
+            self.emit(Effect::Forget { message: hand.message });
+        }
+    }
+
+    pub(super) fn begin_handling(&mut self, now: Duration) {
+        let excused = self.excused;
+        let Some(hand) = &mut self.hand else { return };
+        hand.stage = Stage::Handling { since: now, inspected: false };
+        let attempt = attempts(hand, excused);
+        let message = hand.message;
+        self.waiting = None;
+        self.emit(Effect::Handle { message, attempt });
+    }
+
+    pub(super) fn handled(&mut self, now: Duration, outcome: Outcome) {
+        let Some(hand) = &mut self.hand else { return };
+        if !matches!(hand.stage, Stage::Handling { .. }) {
+            return;
+        }
+        let sequence = hand.sequence;
+        match outcome {
+            Outcome::Done => {
+                self.completed.insert(sequence);
+                self.note(Note::Completed(sequence));
+                if self.report.lost.is_some() {
+                    self.say(|report| report.lost = None);
+                }
+                self.settle(now);
+            }
+            Outcome::Retry { reason, after } => self.failed(&reason, after, false),
+            Outcome::Permanent { reason } => self.failed(&reason, None, true),
+            Outcome::Wait { reason, after } => {
+                hand.stage = Stage::Held { until: now + after };
+                self.note(Note::Held { sequence, delay: after, reason });
+            }
+            Outcome::Unreachable { reason } => {
+                let delay = FIRST_HOLD.saturating_mul(1 << hand.unreachable.min(10)).min(LONGEST_HOLD);
+                hand.unreachable += 1;
+                hand.stage = Stage::Held { until: now + delay };
+                self.excuse();
+                self.note(Note::Held { sequence, delay, reason });
+            }
+        }
+    }
+
+    fn failed(&mut self, reason: &str, after: Option<Duration>, permanent: bool) {
+        let Some(settings) = self.lane.as_ref().map(|lane| lane.settings.clone()) else { return };
+        self.unexcuse();
+        let Some(hand) = &self.hand else { return };
+        let (sequence, attempt) = (hand.sequence, attempts(hand, self.excused));
+        let exhausted = permanent || retry::exhausted(&settings.retry, attempt);
+        let delay = match after {
+            _ if exhausted => retry::slow(&settings.retry),
+            Some(after) => after,
+            None => retry::delay(&settings.retry, attempt),
+        };
+        self.note(Note::Failed { sequence, attempt, delay, exhausted, reason: reason.to_owned() });
+        if exhausted && self.report.blocked.as_ref().is_none_or(|blocked| blocked.sequence != sequence) {
+            let reason = shortened(reason);
+            self.say(|report| report.blocked = Some(Blocked { sequence, reason }));
+        }
+        self.say(|report| report.lost = None);
+        self.give_back(delay, Some(if exhausted { State::Blocked } else { State::RetryWait }));
+    }
+
+    /// Lets go of what is in hand; the server keeps its slot and delivers it again after the delay. Sent
+    /// once: repeated late it would take the message from whoever has it by then. If it is lost, the
+    /// server's deadline does the same.
+    fn give_back(&mut self, delay: Duration, state: Option<State>) {
+        let Some(hand) = self.hand.take() else { return };
+        let token = self.token();
+        if self.connected && !self.ending() {
+            self.emit(Effect::Nak { message: hand.message, token, delay });
+        }
+        self.emit(Effect::Forget { message: hand.message });
+        self.unsettled = Some(self.unsettled.map_or(hand.sequence, |earlier| earlier.min(hand.sequence)));
+        self.waiting = state.map(|state| Waiting { sequence: hand.sequence, state });
+    }
+
+    /// Gives back, on the way out, what is in hand without being handled.
+    pub(super) fn release(&mut self) {
+        let Some(hand) = &self.hand else { return };
+        if !matches!(hand.stage, Stage::Verifying { .. } | Stage::Held { .. }) {
+            return;
+        }
+        if !self.ending() {
+            self.excuse();
+        }
+        self.give_back(Duration::ZERO, None);
+    }
+
+    /// The shutdown cannot wait for the handler: nothing is sent, because the handler may still be at work.
+    pub(super) fn cut(&mut self) {
+        self.excuse();
+        let Some(hand) = self.hand.take() else { return };
+        self.emit(Effect::Cancel);
+        self.note(Note::Cut(hand.sequence));
+        self.emit(Effect::Forget { message: hand.message });
+        self.unsettled = Some(hand.sequence);
+    }
+
+    pub(super) fn give_up_settling(&mut self) {
+        if let Some(hand) = self.hand.take() {
+            self.emit(Effect::Forget { message: hand.message });
+            self.unsettled = Some(hand.sequence);
+        }
+    }
+
+    fn settle(&mut self, now: Duration) {
+        self.waiting = None;
+        self.set_stage(Stage::Settling { sent: None, carried: None, repeated: false, since_token: self.tokens + 1 });
+        self.send_ack(now);
+    }
+
+    /// Acknowledges what is in hand. The first ack of a busy lane carries the next pull; its repeats ask for
+    /// nothing but their own confirmation.
+    pub(super) fn send_ack(&mut self, now: Duration) {
+        let Some(Hand { message, stage: Stage::Settling { carried, repeated, since_token, .. }, .. }) = self.hand
+        else {
+            return;
+        };
+        if self.gone {
+            // Nobody takes it any more; the successor relies on the floor.
+            self.give_up_settling();
+            return;
+        }
+        if !self.connected {
+            return;
+        }
+        let first = carried.is_none() && !repeated;
+        let pull = (first && self.may_pull(now)).then(|| self.pulls.issue(now, self.wait));
+        let token = self.token();
+        self.set_stage(Stage::Settling {
+            sent: Some(now),
+            carried: pull.map(|pull| pull.id).or(carried),
+            repeated: pull.is_none(),
+            since_token,
+        });
+        self.emit(Effect::Ack { message, token, pull });
+    }
+
+    pub(super) fn answered(&mut self, now: Duration, token: u64) {
+        let wait = self.wait;
+        let Some(hand) = &mut self.hand else { return };
+        match hand.stage {
+            Stage::Handling { .. } | Stage::Held { .. } => hand.progress_answered(token, wait),
+            Stage::Settling { since_token, .. } if token >= since_token => {
+                self.settled();
+                self.admit_next(now);
+            }
+            _ => {}
+        }
+    }
+
+    /// The server took note of the ack of what is in hand.
+    fn settled(&mut self) {
+        let Some(hand) = self.hand.take() else { return };
+        self.note(Note::Settled(hand.sequence));
+        self.emit(Effect::Forget { message: hand.message });
+        if self.unsettled.is_some_and(|earlier| earlier <= hand.sequence) {
+            self.unsettled = None;
+        }
+        let served = &self.report;
+        if served.blocked.is_some() || served.refused.is_some() || served.lost.is_some() {
+            self.say(|report| {
+                report.blocked = None;
+                report.refused = report.refused.take().filter(|refused| refused.sequence == 0);
+                report.lost = None;
+            });
+        }
+    }
+
+    /// The key was read: somebody else may have recorded something about the message we have.
+    pub(super) fn excused_elsewhere(&mut self, incarnation: u64, excused: Option<Excused>) {
+        if self.incarnation() != Some(incarnation) {
+            return;
+        }
+        if let Some(excused) = excused
+            && self.excused.is_none_or(|known| {
+                excused.sequence > known.sequence
+                    || excused.sequence == known.sequence && excused.deliveries > known.deliveries
+            })
+        {
+            self.excused = Some(excused);
+        }
+    }
+
+    /// The present delivery was no attempt.
+    fn excuse(&mut self) {
+        let Some(hand) = self.hand.as_mut().filter(|hand| !hand.excused) else { return };
+        hand.excused = true;
+        let sequence = hand.sequence;
+        let deliveries = of(self.excused, sequence) + 1;
+        self.record(Excused { sequence, deliveries });
+    }
+
+    /// The present delivery became an attempt after all.
+    fn unexcuse(&mut self) {
+        let Some(hand) = self.hand.as_mut().filter(|hand| hand.excused) else { return };
+        hand.excused = false;
+        let sequence = hand.sequence;
+        let deliveries = of(self.excused, sequence).saturating_sub(1);
+        self.record(Excused { sequence, deliveries });
+    }
+
+    fn record(&mut self, excused: Excused) {
+        self.excused = Some(excused);
+        if let Some(incarnation) = self.incarnation() {
+            self.emit(Effect::Excuse { incarnation, excused });
+        }
+    }
+
+    pub(super) fn set_stage(&mut self, stage: Stage) {
+        if let Some(hand) = &mut self.hand {
+            hand.stage = stage;
+        }
+    }
+}
+
+fn of(excused: Option<Excused>, sequence: u64) -> u64 {
+    excused.filter(|excused| excused.sequence == sequence).map_or(0, |excused| excused.deliveries)
+}
+
+/// Deliveries that were attempts, the present one included.
+fn attempts(hand: &Hand, excused: Option<Excused>) -> u64 {
+    let others = of(excused, hand.sequence).saturating_sub(u64::from(hand.excused));
+    hand.deliveries.saturating_sub(others).max(1)
+}
+
+fn shortened(reason: &str) -> String {
+    match reason.char_indices().nth(REASON) {
+        Some((end, _)) => format!("{}…", &reason[..end]),
+        None => reason.to_owned(),
+    }
+}

@@ -1,0 +1,313 @@
+//! The lane: what a worker does with one message, one failure, one shutdown.
+//!
+//! A state machine without I/O. [`Lane::on`] is told what happened and when, and answers what is to be done;
+//! [`Lane::wake`] says when time alone will matter. The worker drives it with sockets and clocks, tests with
+//! virtual time. The rules (each of them a counterexample of a model, or measured on servers):
+//!
+//! - One message in hand. The next one is handed to the handler only when the ack of the one before is
+//!   confirmed, by its answer or by the arrival of the next message for the pull that rode on the ack.
+//! - A message's deadline counts from the sending of the pull that it answers. An answered in-progress ack
+//!   moves it to its own sending plus the deadline of the consumer, if the answer came before the old one.
+//! - Past its deadline a message is [`Note::Lost`] or [`Note::Stale`]: no ack, nak or progress is sent for it.
+//! - While a handler runs no pull is out; the next one rides on the ack (`+NXT`). So after a shutdown began,
+//!   the ack brings no further message.
+//! - Nothing is pulled before the lane was joined, and it is left only with nothing in hand and no pull that
+//!   could still bring something (a retiring lane does not wait for its pull: its consumer is about to go).
+//! - A message that arrives while an earlier one was not seen settled is handled only after the server said
+//!   that nothing else is out. Without that, a consumer whose limit somebody raised would break the order.
+//!
+//! Must not do: I/O, look at a clock, know how requests are sent.
+
+mod completed;
+mod effect;
+mod event;
+mod hand;
+mod membership;
+mod messages;
+mod pulls;
+mod time;
+mod verdict;
+
+use std::{sync::Arc, time::Duration};
+
+pub use self::{
+    effect::{Effect, Note, PullRequest},
+    event::{ConsumerFacts, Delivered, Event, Outcome, PullStatus},
+};
+use self::{completed::Completed, hand::Hand, hand::Stage, membership::Membership, pulls::Pulls};
+use crate::record::{Assignment, Blocked, Excused, Report};
+
+/// Until the consumer's own deadline is known; no pull is sent before that.
+const UNKNOWN_WAIT: Duration = Duration::from_secs(30);
+
+/// What a lane is doing, as people see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum State {
+    /// No lane is open to us.
+    Waiting,
+    /// On the way in.
+    Joining,
+    /// Ready for the next message.
+    Idle,
+    /// The handler runs.
+    Handling,
+    /// The handler is not there; the message is held.
+    Held,
+    /// Completed; the ack is not confirmed yet.
+    Settling,
+    /// A failed message waits for its next attempt.
+    RetryWait,
+    /// No attempt is left: the lane stands here and tries slowly.
+    Blocked,
+    /// A message or consumer that must not be served as it is.
+    Refusing,
+    /// On the way out.
+    Leaving,
+    /// The deadline of the last message passed without proof.
+    Lost,
+}
+
+impl State {
+    /// Every state.
+    pub const ALL: [Self; 11] = [
+        Self::Waiting,
+        Self::Joining,
+        Self::Idle,
+        Self::Handling,
+        Self::Held,
+        Self::Settling,
+        Self::RetryWait,
+        Self::Blocked,
+        Self::Refusing,
+        Self::Leaving,
+        Self::Lost,
+    ];
+
+    /// As metrics and logs name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Joining => "joining",
+            Self::Idle => "idle",
+            Self::Handling => "handling",
+            Self::Held => "held",
+            Self::Settling => "settling",
+            Self::RetryWait => "retry-wait",
+            Self::Blocked => "blocked",
+            Self::Refusing => "refusing",
+            Self::Leaving => "leaving",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// What a driver may choose.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Whether in-progress acks are sent. Switched off only by tests of what happens without.
+    pub progress: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { progress: true }
+    }
+}
+
+/// A message that was given back, or is to come again.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    sequence: u64,
+    state: State,
+}
+
+/// A message that arrived before the one ahead of it was confirmed.
+#[derive(Debug)]
+struct Next {
+    message: u64,
+    sequence: u64,
+    deliveries: u64,
+    subject: String,
+    pulled: Duration,
+}
+
+/// A shutdown that was asked for.
+#[derive(Debug, Clone, Copy)]
+struct Shutdown {
+    /// What is in hand then is cut.
+    cut: Duration,
+}
+
+/// One partition's lane, as one worker process sees it.
+#[derive(Debug)]
+pub struct Lane {
+    options: Options,
+    connected: bool,
+    /// The latest assignment that was read.
+    assignment: Option<Arc<Assignment>>,
+    /// The lane that we are entering, serving or leaving.
+    lane: Option<Arc<Assignment>>,
+    membership: Membership,
+    /// Do not try this incarnation before the assignment was read again.
+    barred: Option<u64>,
+    retiring: bool,
+    gone: bool,
+    shutdown: Option<Shutdown>,
+    /// The consumer's shortest deadline.
+    wait: Duration,
+    /// The consumer has one message out at once, as it must.
+    serial: bool,
+    inspecting: Option<u64>,
+    inspect_due: Duration,
+    pulls: Pulls,
+    hand: Option<Hand>,
+    next: Option<Next>,
+    waiting: Option<Waiting>,
+    /// The earliest message that was ours and that we did not see settled.
+    unsettled: Option<u64>,
+    completed: Completed,
+    /// The incarnation that `completed` is about.
+    served: Option<u64>,
+    excused: Option<Excused>,
+    report: Report,
+    tokens: u64,
+    effects: Vec<Effect>,
+}
+
+impl Lane {
+    /// A lane that knows nothing yet.
+    pub fn new(options: Options) -> Self {
+        Self {
+            options,
+            connected: false,
+            assignment: None,
+            lane: None,
+            membership: Membership::Outside,
+            barred: None,
+            retiring: false,
+            gone: false,
+            shutdown: None,
+            wait: UNKNOWN_WAIT,
+            serial: false,
+            inspecting: None,
+            inspect_due: Duration::ZERO,
+            pulls: Pulls::default(),
+            hand: None,
+            next: None,
+            waiting: None,
+            unsettled: None,
+            completed: Completed::default(),
+            served: None,
+            excused: None,
+            report: Report::new(0),
+            tokens: 0,
+            effects: Vec::new(),
+        }
+    }
+
+    /// Takes note of what happened at `now` (time since some start, never going back) and says what to do.
+    pub fn on(&mut self, now: Duration, event: Event<'_>) -> Vec<Effect> {
+        // Time first: what comes after the deadline comes too late, whatever it is.
+        self.lapse(now);
+        match event {
+            Event::Tick => {}
+            Event::Connected => self.connected(now),
+            Event::Disconnected => {
+                self.connected = false;
+                self.pulls.doubt_all();
+            }
+            Event::Assigned(assignment) => self.assigned(assignment),
+            Event::Unassigned => self.unassigned(),
+            Event::Joined { incarnation, retiring, excused } => self.joined(incarnation, retiring, excused),
+            Event::Excused { incarnation, excused } => self.excused_elsewhere(incarnation, excused),
+            Event::JoinRefused { incarnation } => self.join_refused(incarnation),
+            Event::JoinFailed { incarnation } => self.join_failed(now, incarnation),
+            Event::Left { incarnation } => self.left(incarnation),
+            Event::LeaveFailed { incarnation } => self.leave_failed(now, incarnation),
+            Event::Consumer { token, facts } => self.inspected(now, token, facts),
+            Event::ConsumerGone { token } => self.consumer_gone(token),
+            Event::InspectFailed { token } => self.inspect_failed(now, token),
+            Event::Delivered(delivered) => self.delivered(now, delivered),
+            Event::Heartbeat { pull } => self.pulls.heard(now, pull),
+            Event::PullEnded { pull, status } => self.pull_ended(now, pull, status),
+            Event::Answered { token } => self.answered(now, token),
+            Event::NoResponders { token: _ } => self.inspect(now),
+            Event::Handled(outcome) => self.handled(now, outcome),
+            Event::Shutdown { grace } => {
+                self.shutdown.get_or_insert(Shutdown { cut: now + grace });
+            }
+        }
+        self.advance(now);
+        std::mem::take(&mut self.effects)
+    }
+
+    /// What the lane is doing.
+    pub fn state(&self) -> State {
+        match self.membership {
+            Membership::Outside | Membership::Exited => return State::Waiting,
+            Membership::Inspecting | Membership::Joining { .. } => return State::Joining,
+            Membership::Leaving { .. } => return State::Leaving,
+            Membership::Member => {}
+        }
+        match (self.hand.as_ref().map(|hand| hand.stage), self.waiting) {
+            (Some(Stage::Verifying { .. } | Stage::Handling { .. }), _) => State::Handling,
+            (Some(Stage::Held { .. }), _) => State::Held,
+            (Some(Stage::Settling { .. }), _) => State::Settling,
+            (None, _) if self.stopping() => State::Leaving,
+            (None, Some(waiting)) => waiting.state,
+            (None, None) if !self.serial => State::Refusing,
+            (None, None) if self.report.lost.is_some() => State::Lost,
+            (None, None) => State::Idle,
+        }
+    }
+
+    /// The message that the lane stands at, in hand or waiting to come again.
+    pub fn head(&self) -> Option<u64> {
+        self.hand.as_ref().map(|hand| hand.sequence).or(self.waiting.map(|waiting| waiting.sequence))
+    }
+
+    /// The incarnation that the lane serves, enters or leaves.
+    pub fn incarnation(&self) -> Option<u64> {
+        self.lane.as_ref().map(|lane| lane.incarnation)
+    }
+
+    /// Nothing keeps this worker from serving but what it was told: no lane is open to it, the set is
+    /// paused, or it is in.
+    pub fn in_place(&self) -> bool {
+        match self.membership {
+            Membership::Member => self.serial,
+            Membership::Inspecting | Membership::Joining { .. } => false,
+            Membership::Leaving { .. } | Membership::Exited => true,
+            Membership::Outside => self.connected && !self.may_enter(),
+        }
+    }
+
+    fn token(&mut self) -> u64 {
+        self.tokens += 1;
+        self.tokens
+    }
+
+    fn emit(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+
+    fn note(&mut self, note: Note) {
+        self.effects.push(Effect::Note(note));
+    }
+
+    /// Changes what is said of the partition, and says it if that means something else than before.
+    fn say(&mut self, change: impl FnOnce(&mut Report)) {
+        let before = self.report.clone();
+        change(&mut self.report);
+        if self.report != before {
+            self.effects.push(Effect::Report(self.report.clone()));
+        }
+    }
+
+    fn refuse(&mut self, sequence: u64, reason: String) {
+        self.say(|report| report.refused = Some(Blocked { sequence, reason }));
+    }
+}
+
+#[cfg(test)]
+mod tests;
