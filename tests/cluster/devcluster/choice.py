@@ -88,7 +88,7 @@ def _use_current() -> dict[str, str]:
     prefix = os.environ.get(PREFIX)
     if not prefix:
         raise Problem(
-            f"{VARIABLE}=current: set {PREFIX} to where your cluster pulls images from, such as registry.example.com/team"
+            f"{VARIABLE}=current: set {PREFIX} to where the cluster pulls images from, like registry.example.com/team"
         )
     kubectl = str(tools.path("kubectl"))
     context = _run_kubectl(kubectl, "config", "current-context")
