@@ -80,7 +80,10 @@ use crate::{crd::rule, status::OrderedPartitionSetStatus};
         "spec.stream.name: is immutable; make another set for another stream"
     ),
     validation = rule(
-        "self.stream.subjects.exists(s, !s.matches('^[-A-Za-z0-9_.*>]+$') || self.mapping.subject.matches('^' + s.replace('.', '[.]').replace('>', '.+').replace('*', '[^.>]+') + '$'))",
+        // Necessary, cheap and never wrong: the same text up to the first wildcard, as many tokens, and a rest only
+        // under a rest. What is left to the checks in Rust are literals behind a wildcard. (The whole relation as
+        // a regular expression made from the subject is twelve times over the cost that API servers allow.)
+        "self.stream.subjects.exists(s, self.mapping.subject.startsWith(s.split('*')[0].split('>')[0]) && (s.endsWith('>') || (!self.mapping.subject.endsWith('>') && s.split('.').size() == self.mapping.subject.split('.').size())))",
         "spec.mapping.subject: must be covered by one of spec.stream.subjects"
     ),
     validation = rule(

@@ -19,7 +19,9 @@ use lanekeeper_core::{
 
 pub use self::{
     nats::NatsAccess,
-    pod_template::{HANDLER, LANE, REFUSED_POD_FIELDS, RESERVED_PREFIX, RESERVED_VOLUME_PREFIX},
+    pod_template::{
+        HANDLER, LANE, REFUSED_POD_FIELDS, RESERVED_LABELS, RESERVED_PREFIX, RESERVED_VOLUME_PREFIX,
+    },
     worker::{ADMIN_PORT, HandlerKind, LaneResources, WorkerSettings},
 };
 use crate::{

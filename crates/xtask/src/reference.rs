@@ -8,7 +8,9 @@ use anyhow::Context;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
 };
-use lanekeeper_api::validate::{REFUSED_POD_FIELDS, RESERVED_PREFIX, RESERVED_VOLUME_PREFIX};
+use lanekeeper_api::validate::{
+    REFUSED_POD_FIELDS, RESERVED_LABELS, RESERVED_PREFIX, RESERVED_VOLUME_PREFIX,
+};
 
 /// The page.
 pub(crate) fn page(definition: &CustomResourceDefinition) -> anyhow::Result<String> {
@@ -163,6 +165,7 @@ fn pod_template(page: &mut String) -> anyhow::Result<()> {
     ] {
         writeln!(page, "| {field} | {why} |")?;
     }
+    writeln!(page, "| the labels `{}` | the operator's |", RESERVED_LABELS.join("` and `"))?;
     writeln!(page, "| labels and annotations that begin with `{RESERVED_PREFIX}` | the operator's |")?;
     writeln!(page, "| volumes whose names begin with `{RESERVED_VOLUME_PREFIX}` | the operator's |")?;
     Ok(())

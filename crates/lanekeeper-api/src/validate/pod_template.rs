@@ -17,6 +17,9 @@ pub const HANDLER: &str = "handler";
 /// Labels and annotations that begin so are the operator's.
 pub const RESERVED_PREFIX: &str = "lanekeeper.dev/";
 
+/// Other labels that the operator sets and finds its pods by.
+pub const RESERVED_LABELS: [&str; 2] = ["app.kubernetes.io/name", "app.kubernetes.io/managed-by"];
+
 /// Volumes whose names begin so are the operator's.
 pub const RESERVED_VOLUME_PREFIX: &str = "lanekeeper-";
 
@@ -50,9 +53,12 @@ pub(super) fn check(
         for kind in ["labels", "annotations"] {
             let path = format!("{metadata}.{kind}");
             let names = object(&path, fields.get(kind), findings).into_iter().flat_map(Map::keys);
-            for name in names.filter(|name| name.starts_with(RESERVED_PREFIX)) {
-                let allowed = format!("must not be set: '{RESERVED_PREFIX}' is the operator's");
-                findings.add(Invalid::forbidden(format!("{path}['{name}']"), allowed));
+            for name in names {
+                let reserved = kind == "labels" && RESERVED_LABELS.contains(&name.as_str());
+                if reserved || name.starts_with(RESERVED_PREFIX) {
+                    let allowed = "must not be set: it is the operator's";
+                    findings.add(Invalid::forbidden(format!("{path}['{name}']"), allowed));
+                }
             }
         }
     }
