@@ -87,6 +87,8 @@ pub struct LaneMonitor {
     assignments: BTreeMap<u64, Arc<Assignment>>,
     entering: Option<u64>,
     joined: Option<u64>,
+    /// The lane that `completed` is about.
+    served: Option<u64>,
     wait: Option<Duration>,
     /// The deadline that was in force for pulls sent so far; a longer one counts only for later pulls.
     pulls: BTreeMap<u64, Duration>,
@@ -118,7 +120,8 @@ impl LaneMonitor {
                 }
             }
             Event::Joined { incarnation, .. } if self.entering == Some(*incarnation) => {
-                if self.joined.replace(*incarnation) != Some(*incarnation) {
+                self.joined = Some(*incarnation);
+                if self.served.replace(*incarnation) != Some(*incarnation) {
                     self.completed.clear();
                 }
             }

@@ -41,12 +41,14 @@ impl Lane {
         self.connected = true;
         self.pulls.doubt_all();
         self.pulls.ask_at_once();
+        // What was asked for is asked for again.
+        self.inspecting = None;
         self.inspect_due = now;
-        if let Some(hand) = &mut self.hand {
-            match &mut hand.stage {
-                Stage::Settling { sent, .. } => *sent = None,
-                _ => hand.progress_at_once(now),
-            }
+        let Some(hand) = &mut self.hand else { return };
+        match &mut hand.stage {
+            Stage::Settling { sent, .. } => *sent = None,
+            Stage::Verifying { .. } => self.verify(now),
+            Stage::Handling { .. } | Stage::Held { .. } => hand.progress_at_once(now),
         }
     }
 

@@ -277,12 +277,11 @@ impl Lane {
         let wait = self.wait;
         let Some(hand) = &mut self.hand else { return };
         match hand.stage {
-            Stage::Handling { .. } | Stage::Held { .. } => hand.progress_answered(token, wait),
             Stage::Settling { since_token, .. } if token >= since_token => {
                 self.settled();
                 self.admit_next(now);
             }
-            _ => {}
+            _ => hand.progress_answered(token, wait),
         }
     }
 

@@ -1,7 +1,9 @@
 //! The rules of the lane in virtual time, each as a story; and all of them under random trouble.
 
+mod random;
 mod rig;
 mod rules_deadline;
 mod rules_failing;
 mod rules_membership;
 mod rules_settling;
+mod server;

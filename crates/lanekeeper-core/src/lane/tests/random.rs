@@ -1,0 +1,365 @@
+//! Two workers of one lane, a server and a network under random trouble: nothing is handled before what
+//! came before it was completed, no invariant breaks, and everything is handled once the trouble ends.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use proptest::prelude::*;
+
+use super::{
+    rig::{WAIT, assignment, ms, seconds, subject_of},
+    server::{Down, Server, Up},
+};
+use crate::{
+    invariants::LaneMonitor,
+    lane::{ConsumerFacts, Delivered, Effect, Event, Lane, Options, Outcome, PullStatus},
+};
+
+const MESSAGES: u64 = 12;
+
+#[derive(Debug, Clone)]
+enum Trouble {
+    /// Time passes.
+    Pass(u64),
+    /// The handler of a worker ends.
+    Handled(usize, Outcome),
+    Disconnect(usize),
+    Connect(usize),
+    /// The process is stopped for a while.
+    Freeze(usize, u64),
+    /// Packets of a worker take this long.
+    Slow(usize, u64),
+    /// The process is killed and a new one starts.
+    Kill(usize),
+    /// The process is asked to end; a new one starts when it did.
+    Shutdown(usize),
+    Pause(bool),
+    DeleteInHand,
+}
+
+struct Worker {
+    lane: Lane,
+    monitor: LaneMonitor,
+    connected: bool,
+    frozen_until: Duration,
+    delay: Duration,
+    up: VecDeque<(Duration, Up)>,
+    down: VecDeque<(Duration, Down)>,
+    sequences: BTreeMap<u64, u64>,
+    running: Option<u64>,
+    exited: bool,
+}
+
+impl Worker {
+    fn new() -> Self {
+        Self {
+            lane: Lane::new(Options::default()),
+            monitor: LaneMonitor::new(),
+            connected: false,
+            frozen_until: Duration::ZERO,
+            delay: ms(1),
+            up: VecDeque::new(),
+            down: VecDeque::new(),
+            sequences: BTreeMap::new(),
+            running: None,
+            exited: false,
+        }
+    }
+}
+
+struct World {
+    now: Duration,
+    server: Server,
+    workers: Vec<Worker>,
+    paused: bool,
+    completed: Vec<bool>,
+    subject: String,
+    messages: u64,
+    history: Vec<String>,
+}
+
+impl World {
+    fn new() -> Self {
+        let mut world = Self {
+            now: Duration::ZERO,
+            server: Server::new(MESSAGES),
+            workers: Vec::new(),
+            paused: false,
+            completed: vec![false; MESSAGES as usize + 1],
+            subject: subject_of(assignment(1).share),
+            messages: 0,
+            history: Vec::new(),
+        };
+        for _ in 0..2 {
+            world.workers.push(Worker::new());
+            world.start(world.workers.len() - 1);
+        }
+        world
+    }
+
+    fn start(&mut self, index: usize) {
+        self.workers[index] = Worker::new();
+        self.connect(index);
+        self.assign(index);
+    }
+
+    fn connect(&mut self, index: usize) {
+        if !self.workers[index].connected {
+            self.workers[index].connected = true;
+            self.tell(index, Event::Connected);
+        }
+    }
+
+    fn disconnect(&mut self, index: usize) {
+        let worker = &mut self.workers[index];
+        if worker.connected {
+            worker.connected = false;
+            worker.up.clear();
+            worker.down.clear();
+            self.tell(index, Event::Disconnected);
+        }
+    }
+
+    fn assign(&mut self, index: usize) {
+        let mut given = assignment(1);
+        given.settings.paused = self.paused;
+        self.tell(index, Event::Assigned(Arc::new(given)));
+    }
+
+    fn tell(&mut self, index: usize, event: Event<'_>) {
+        let now = self.now;
+        let worker = &mut self.workers[index];
+        if worker.exited {
+            return;
+        }
+        if let Event::Handled(outcome) = &event {
+            let Some(sequence) = worker.running.take() else { return };
+            if *outcome == Outcome::Done {
+                self.completed[sequence as usize] = true;
+            }
+        }
+        self.history.push(format!("{now:?} worker {index} <- {event:?}"));
+        worker.monitor.told(now, &event);
+        let effects = worker.lane.on(now, event);
+        let broken = worker.monitor.did(now, &effects);
+        self.history.push(format!("{now:?} worker {index} -> {effects:?}"));
+        assert!(broken.is_empty(), "{broken:?}\n{}", self.history.join("\n"));
+        for effect in effects {
+            self.carry_out(index, effect);
+        }
+    }
+
+    fn carry_out(&mut self, index: usize, effect: Effect) {
+        let worker = &mut self.workers[index];
+        let sequence = |message: &u64| worker.sequences[message];
+        let up = match effect {
+            Effect::Pull(request) => Up::Pull(request),
+            Effect::Ack { message, token, pull } => Up::Ack { sequence: sequence(&message), token, pull },
+            Effect::Nak { message, token, delay } => Up::Nak { sequence: sequence(&message), token, delay },
+            Effect::Progress { message, token } => Up::Progress { sequence: sequence(&message), token },
+            Effect::Inspect { token } if worker.connected => Up::Inspect { token },
+            Effect::Inspect { token } => return self.tell(index, Event::InspectFailed { token }),
+            Effect::Join { incarnation } => {
+                return self.tell(index, Event::Joined { incarnation, retiring: false, excused: None });
+            }
+            Effect::Leave { incarnation, .. } => return self.tell(index, Event::Left { incarnation }),
+            Effect::Handle { message, .. } => {
+                let sequence = sequence(&message);
+                worker.running = Some(sequence);
+                let missing: Vec<u64> = (1..sequence).filter(|q| !self.completed[*q as usize]).collect();
+                assert!(
+                    missing.is_empty(),
+                    "{sequence} begins before {missing:?} are completed\n{}",
+                    self.history.join("\n")
+                );
+                return;
+            }
+            Effect::Cancel => {
+                worker.running = None;
+                return;
+            }
+            Effect::Exit => {
+                worker.exited = true;
+                return;
+            }
+            Effect::Excuse { .. } | Effect::Forget { .. } | Effect::Report(_) | Effect::Note(_) => return,
+        };
+        if worker.connected {
+            let at = (self.now + worker.delay).max(worker.up.back().map_or(Duration::ZERO, |last| last.0));
+            worker.up.push_back((at, up));
+        }
+    }
+
+    /// The next moment at which anything happens by itself.
+    fn wake(&self) -> Option<Duration> {
+        let mut times: Vec<Duration> = self.server.wake(self.now).into_iter().collect();
+        for worker in &self.workers {
+            times.extend(worker.up.front().map(|packet| packet.0));
+            if worker.exited {
+                continue;
+            }
+            let next = worker.down.front().map(|packet| packet.0);
+            let tick = worker.lane.wake(self.now);
+            times.extend(next.into_iter().chain(tick).map(|time| time.max(worker.frozen_until)));
+        }
+        times.into_iter().min().map(|time| time.max(self.now))
+    }
+
+    fn pass(&mut self, time: Duration) {
+        let until = self.now + time;
+        let mut steps = 0;
+        while let Some(wake) = self.wake().filter(|wake| *wake <= until) {
+            steps += 1;
+            assert!(steps < 100_000, "a hot loop\n{}", self.history[self.history.len() - 40..].join("\n"));
+            self.now = wake;
+            self.turn();
+        }
+        self.now = until;
+        self.turn();
+    }
+
+    fn turn(&mut self) {
+        self.server.serve(self.now);
+        for index in 0..self.workers.len() {
+            while let Some((_, up)) = self.workers[index].up.pop_front_if(|packet| packet.0 <= self.now) {
+                self.server.receive(self.now, index, up);
+            }
+        }
+        for (index, down) in std::mem::take(&mut self.server.out) {
+            let worker = &mut self.workers[index];
+            if worker.connected {
+                let at =
+                    (self.now + worker.delay).max(worker.down.back().map_or(Duration::ZERO, |last| last.0));
+                worker.down.push_back((at, down));
+            }
+        }
+        for index in 0..self.workers.len() {
+            if self.now < self.workers[index].frozen_until {
+                continue;
+            }
+            while let Some((_, down)) = self.workers[index].down.pop_front_if(|packet| packet.0 <= self.now) {
+                self.receive(index, down);
+            }
+            self.tell(index, Event::Tick);
+        }
+    }
+
+    fn receive(&mut self, index: usize, down: Down) {
+        match down {
+            Down::Message { pull, sequence, deliveries } => {
+                self.messages += 1;
+                let (message, subject) = (self.messages, self.subject.clone());
+                self.workers[index].sequences.insert(message, sequence);
+                let delivered = Delivered { message, pull, sequence, deliveries, subject: &subject };
+                self.tell(index, Event::Delivered(delivered));
+            }
+            Down::Expired { pull } => self.tell(index, Event::PullEnded { pull, status: PullStatus::Expired }),
+            Down::Heartbeat { pull } => self.tell(index, Event::Heartbeat { pull }),
+            Down::Answer { token } => self.tell(index, Event::Answered { token }),
+            Down::Facts { token, ack_pending } => {
+                let facts = ConsumerFacts { shortest_wait: WAIT, max_ack_pending: 1, ack_pending };
+                self.tell(index, Event::Consumer { token, facts });
+            }
+        }
+    }
+
+    fn suffer(&mut self, trouble: Trouble) {
+        match trouble {
+            Trouble::Pass(milliseconds) => self.pass(ms(milliseconds)),
+            Trouble::Handled(index, outcome) => {
+                if self.now >= self.workers[index].frozen_until {
+                    self.tell(index, Event::Handled(outcome));
+                }
+            }
+            Trouble::Disconnect(index) => self.disconnect(index),
+            Trouble::Connect(index) => self.connect(index),
+            Trouble::Freeze(index, milliseconds) => {
+                self.workers[index].frozen_until = self.now + ms(milliseconds);
+            }
+            Trouble::Slow(index, milliseconds) => self.workers[index].delay = ms(milliseconds),
+            Trouble::Kill(index) => self.start(index),
+            Trouble::Shutdown(index) => {
+                if self.workers[index].exited {
+                    self.start(index);
+                } else {
+                    self.tell(index, Event::Shutdown { grace: seconds(10) });
+                }
+            }
+            Trouble::Pause(paused) => {
+                self.paused = paused;
+                for index in 0..self.workers.len() {
+                    self.assign(index);
+                }
+            }
+            Trouble::DeleteInHand => {
+                if let Some(sequence) = self.server.delete_pending() {
+                    // Nobody can complete it any more, so nothing waits for it.
+                    self.completed[sequence as usize] = true;
+                }
+            }
+        }
+    }
+
+    /// Peace: every handler succeeds and every worker is up.
+    fn recover(&mut self) {
+        self.suffer(Trouble::Pause(false));
+        for index in 0..self.workers.len() {
+            self.workers[index].delay = ms(1);
+            self.workers[index].frozen_until = self.now;
+            self.connect(index);
+        }
+        for _ in 0..600 {
+            for index in 0..self.workers.len() {
+                if self.workers[index].exited {
+                    self.start(index);
+                }
+                if self.workers[index].running.is_some() {
+                    self.tell(index, Event::Handled(Outcome::Done));
+                }
+            }
+            self.pass(ms(500));
+        }
+    }
+}
+
+fn trouble() -> impl Strategy<Value = Trouble> {
+    let worker = 0usize..2;
+    let outcome = prop_oneof![
+        6 => Just(Outcome::Done),
+        1 => Just(Outcome::Retry { reason: "no".into(), after: None }),
+        1 => Just(Outcome::Permanent { reason: "400".into() }),
+        1 => Just(Outcome::Wait { reason: "503".into(), after: seconds(2) }),
+        1 => Just(Outcome::Unreachable { reason: "refused".into() }),
+    ];
+    prop_oneof![
+        8 => prop_oneof![1u64..100, 100u64..3_000, 3_000u64..20_000].prop_map(Trouble::Pass),
+        10 => (worker.clone(), outcome).prop_map(|(worker, outcome)| Trouble::Handled(worker, outcome)),
+        1 => worker.clone().prop_map(Trouble::Disconnect),
+        2 => worker.clone().prop_map(Trouble::Connect),
+        1 => (worker.clone(), 1_000u64..40_000).prop_map(|(worker, time)| Trouble::Freeze(worker, time)),
+        1 => (worker.clone(), prop_oneof![Just(1u64), 1u64..20_000]).prop_map(|(w, time)| Trouble::Slow(w, time)),
+        1 => worker.clone().prop_map(Trouble::Kill),
+        1 => worker.prop_map(Trouble::Shutdown),
+        1 => any::<bool>().prop_map(Trouble::Pause),
+        1 => Just(Trouble::DeleteInHand),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #[test]
+    fn order_holds_under_any_trouble_and_everything_is_handled_when_it_ends(
+        troubles in prop::collection::vec(trouble(), 0..80)
+    ) {
+        let mut world = World::new();
+        for trouble in troubles {
+            world.suffer(trouble);
+        }
+        world.recover();
+        let missing: Vec<usize> = (1..=MESSAGES as usize).filter(|q| !world.completed[*q]).collect();
+        prop_assert!(missing.is_empty(), "{missing:?} never completed\n{}", world.history.join("\n"));
+    }
+}
