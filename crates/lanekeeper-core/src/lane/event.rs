@@ -26,11 +26,13 @@ pub enum Event<'a> {
         /// What the key says of deliveries that were no attempts.
         excused: Option<Excused>,
     },
-    /// The key of the incarnation was read: deliveries that were no attempts.
-    Excused {
+    /// The key of the incarnation was read.
+    Key {
         /// Which lane.
         incarnation: u64,
-        /// What the key says.
+        /// No worker may join any more.
+        retiring: bool,
+        /// Deliveries that were no attempts.
         excused: Option<Excused>,
     },
     /// The incarnation takes nobody any more, and we are no holder.

@@ -54,7 +54,13 @@ pub(super) struct Hand {
 
 impl Hand {
     /// A message that answers a pull sent at `pulled`.
-    pub(super) fn new(message: u64, sequence: u64, deliveries: u64, pulled: Duration, wait: Duration) -> Self {
+    pub(super) fn new(
+        message: u64,
+        sequence: u64,
+        deliveries: u64,
+        pulled: Duration,
+        wait: Duration,
+    ) -> Self {
         Self {
             message,
             sequence,
@@ -107,7 +113,13 @@ impl Hand {
     }
 
     /// The same message was delivered once more, to us: its clock began again.
-    pub(super) fn delivered_again(&mut self, message: u64, deliveries: u64, pulled: Duration, wait: Duration) {
+    pub(super) fn delivered_again(
+        &mut self,
+        message: u64,
+        deliveries: u64,
+        pulled: Duration,
+        wait: Duration,
+    ) {
         self.message = message;
         self.deliveries = deliveries;
         if pulled > self.proof {

@@ -151,7 +151,9 @@ impl Lane {
 
     /// No pull begins any more.
     pub(super) fn stopping(&self) -> bool {
-        self.ending() || self.shutdown.is_some() || self.lane.as_ref().is_some_and(|lane| lane.settings.paused)
+        self.ending()
+            || self.shutdown.is_some()
+            || self.lane.as_ref().is_some_and(|lane| lane.settings.paused)
     }
 
     /// The incarnation comes to its end, so nothing of it needs to be given back.
@@ -365,7 +367,8 @@ impl Lane {
             Membership::Leaving { retry, give_up } => (retry, give_up),
             _ => (None, None),
         };
-        let inspects = self.connected && matches!(self.membership, Membership::Inspecting | Membership::Member);
+        let inspects =
+            self.connected && matches!(self.membership, Membership::Inspecting | Membership::Member);
         [retry, give_up, inspects.then_some(self.inspect_due)]
     }
 }

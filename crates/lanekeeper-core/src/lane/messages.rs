@@ -242,14 +242,20 @@ impl Lane {
 
     fn settle(&mut self, now: Duration) {
         self.waiting = None;
-        self.set_stage(Stage::Settling { sent: None, carried: None, repeated: false, since_token: self.tokens + 1 });
+        self.set_stage(Stage::Settling {
+            sent: None,
+            carried: None,
+            repeated: false,
+            since_token: self.tokens + 1,
+        });
         self.send_ack(now);
     }
 
     /// Acknowledges what is in hand. The first ack of a busy lane carries the next pull; its repeats ask for
     /// nothing but their own confirmation.
     pub(super) fn send_ack(&mut self, now: Duration) {
-        let Some(Hand { message, stage: Stage::Settling { carried, repeated, since_token, .. }, .. }) = self.hand
+        let Some(Hand { message, stage: Stage::Settling { carried, repeated, since_token, .. }, .. }) =
+            self.hand
         else {
             return;
         };
@@ -304,10 +310,11 @@ impl Lane {
     }
 
     /// The key was read: somebody else may have recorded something about the message we have.
-    pub(super) fn excused_elsewhere(&mut self, incarnation: u64, excused: Option<Excused>) {
-        if self.incarnation() != Some(incarnation) {
+    pub(super) fn key_read(&mut self, incarnation: u64, retiring: bool, excused: Option<Excused>) {
+        if self.incarnation() != Some(incarnation) || self.membership != super::Membership::Member {
             return;
         }
+        self.retiring |= retiring;
         if let Some(excused) = excused
             && self.excused.is_none_or(|known| {
                 excused.sequence > known.sequence

@@ -30,11 +30,11 @@ mod verdict;
 
 use std::{sync::Arc, time::Duration};
 
+use self::{completed::Completed, hand::Hand, hand::Stage, membership::Membership, pulls::Pulls};
 pub use self::{
     effect::{Effect, Note, PullRequest},
     event::{ConsumerFacts, Delivered, Event, Outcome, PullStatus},
 };
-use self::{completed::Completed, hand::Hand, hand::Stage, membership::Membership, pulls::Pulls};
 use crate::record::{Assignment, Blocked, Excused, Report};
 
 /// Until the consumer's own deadline is known; no pull is sent before that.
@@ -219,7 +219,7 @@ impl Lane {
             Event::Assigned(assignment) => self.assigned(assignment),
             Event::Unassigned => self.unassigned(),
             Event::Joined { incarnation, retiring, excused } => self.joined(incarnation, retiring, excused),
-            Event::Excused { incarnation, excused } => self.excused_elsewhere(incarnation, excused),
+            Event::Key { incarnation, retiring, excused } => self.key_read(incarnation, retiring, excused),
             Event::JoinRefused { incarnation } => self.join_refused(incarnation),
             Event::JoinFailed { incarnation } => self.join_failed(now, incarnation),
             Event::Left { incarnation } => self.left(incarnation),

@@ -103,8 +103,9 @@ impl Pulls {
         self.not_before = Duration::ZERO;
     }
 
-    /// Gives up what time has ended. `wait` is the consumer's deadline: a message past it is dropped anyway.
-    pub(super) fn expire(&mut self, now: Duration, wait: Duration) {
+    /// Gives up what time has ended; whether that was one that should have shown life. `wait` is the consumer's
+    /// deadline: a message past it is dropped anyway.
+    pub(super) fn expire(&mut self, now: Duration, wait: Duration) -> bool {
         let mut silent = false;
         for pull in &mut self.out {
             if !pull.doubted && (now >= pull.over() || now >= pull.silent()) {
@@ -116,6 +117,7 @@ impl Pulls {
             self.back_off(now);
         }
         self.out.retain(|pull| now < pull.sent + wait);
+        silent
     }
 
     /// Whether one is out that is counted on.

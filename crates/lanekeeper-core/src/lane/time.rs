@@ -28,7 +28,10 @@ impl Lane {
 
     /// Everything that is due by now.
     pub(super) fn pass_time(&mut self, now: Duration) {
-        self.pulls.expire(now, self.wait);
+        if self.pulls.expire(now, self.wait) {
+            // Nobody answers: is the consumer there, is anybody?
+            self.inspect(now);
+        }
         if self.next.as_ref().is_some_and(|next| now >= next.pulled + self.wait)
             && let Some(next) = self.next.take()
         {
@@ -112,11 +115,14 @@ impl Lane {
             times[8] = (self.connected && !self.gone).then(|| hand.progress_due());
             (times[9], times[10]) = match hand.stage {
                 Stage::Verifying { .. } => (None, None),
-                Stage::Handling { since, inspected } => {
-                    (self.handler_timeout().map(|limit| since + limit), (!inspected).then(|| since + LONG_HANDLING))
-                }
+                Stage::Handling { since, inspected } => (
+                    self.handler_timeout().map(|limit| since + limit),
+                    (!inspected).then(|| since + LONG_HANDLING),
+                ),
                 Stage::Held { until } => (Some(until), None),
-                Stage::Settling { sent, repeated, .. } => (sent.map(|sent| sent + self.ack_repeat(repeated)), None),
+                Stage::Settling { sent, repeated, .. } => {
+                    (sent.map(|sent| sent + self.ack_repeat(repeated)), None)
+                }
             };
         }
         // What was due and could not be done waits for another event, such as being connected again.

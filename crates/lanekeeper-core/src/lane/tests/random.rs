@@ -256,7 +256,9 @@ impl World {
                 let delivered = Delivered { message, pull, sequence, deliveries, subject: &subject };
                 self.tell(index, Event::Delivered(delivered));
             }
-            Down::Expired { pull } => self.tell(index, Event::PullEnded { pull, status: PullStatus::Expired }),
+            Down::Expired { pull } => {
+                self.tell(index, Event::PullEnded { pull, status: PullStatus::Expired })
+            }
             Down::Heartbeat { pull } => self.tell(index, Event::Heartbeat { pull }),
             Down::Answer { token } => self.tell(index, Event::Answered { token }),
             Down::Facts { token, ack_pending } => {

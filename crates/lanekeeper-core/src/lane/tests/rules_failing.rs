@@ -76,7 +76,9 @@ fn a_handler_that_is_not_there_is_asked_again_while_the_message_is_held() {
     rig.deliver(5, 1);
     let effects = rig.on(unreachable());
     assert!(naks(&effects).is_empty());
-    assert!(effects.contains(&Effect::Excuse { incarnation: 1, excused: Excused { sequence: 5, deliveries: 1 } }));
+    assert!(
+        effects.contains(&Effect::Excuse { incarnation: 1, excused: Excused { sequence: 5, deliveries: 1 } })
+    );
     assert_eq!(rig.lane.state(), State::Held);
     assert_eq!(handles(&rig.pass(ms(100))), [1]);
     rig.on(unreachable());
@@ -93,7 +95,9 @@ fn a_delivery_that_became_an_attempt_after_all_counts() {
     rig.on(unreachable());
     rig.pass(ms(100));
     let effects = rig.fails();
-    assert!(effects.contains(&Effect::Excuse { incarnation: 1, excused: Excused { sequence: 5, deliveries: 0 } }));
+    assert!(
+        effects.contains(&Effect::Excuse { incarnation: 1, excused: Excused { sequence: 5, deliveries: 0 } })
+    );
     assert_eq!(rig.lane.state(), State::Blocked);
 }
 
@@ -121,7 +125,8 @@ fn deliveries_that_a_predecessor_excused_are_no_attempts() {
 #[test]
 fn what_is_excused_elsewhere_while_we_hold_the_lane_counts_too() {
     let mut rig = Rig::serving();
-    rig.on(Event::Excused { incarnation: 1, excused: Some(Excused { sequence: 5, deliveries: 2 }) });
+    let excused = Some(Excused { sequence: 5, deliveries: 2 });
+    rig.on(Event::Key { incarnation: 1, retiring: false, excused });
     assert_eq!(handles(&rig.deliver(5, 3)), [1]);
 }
 

@@ -92,6 +92,12 @@ fn an_idle_retiring_lane_is_left_at_once_and_what_still_comes_is_dropped() {
 }
 
 #[test]
+fn the_key_may_say_that_a_lane_retires_before_its_assignment_does() {
+    let mut rig = Rig::serving();
+    assert_eq!(leaves(&rig.on(Event::Key { incarnation: 1, retiring: true, excused: None })), 1);
+}
+
+#[test]
 fn retiring_is_never_taken_back() {
     let mut rig = Rig::serving();
     rig.deliver(5, 1);

@@ -91,7 +91,8 @@ fn a_key_of_another_share_is_refused_and_the_lane_stands_there() {
     rig.subject = subject_of(crate::share::Share { modulus: 2, residue: 0 });
     let effects = rig.deliver(5, 1);
     assert_eq!((handles(&effects).len(), acks(&effects).len(), naks(&effects)), (0, 0, vec![seconds(30)]));
-    let Some(Effect::Report(report)) = effects.iter().find(|effect| matches!(effect, Effect::Report(_))) else {
+    let Some(Effect::Report(report)) = effects.iter().find(|effect| matches!(effect, Effect::Report(_)))
+    else {
         panic!("{effects:?}")
     };
     assert_eq!(report.refused.as_ref().map(|refused| refused.sequence), Some(5));

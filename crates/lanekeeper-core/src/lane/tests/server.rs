@@ -58,7 +58,14 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn new(last: u64) -> Self {
-        Self { last, delivered: 0, pending: None, waiting: VecDeque::new(), acked: Vec::new(), out: Vec::new() }
+        Self {
+            last,
+            delivered: 0,
+            pending: None,
+            waiting: VecDeque::new(),
+            acked: Vec::new(),
+            out: Vec::new(),
+        }
     }
 
     /// The message in somebody's hands is deleted from the stream.
