@@ -140,7 +140,7 @@ impl Mapping {
         let mut destination = format!("{LANES}.{}.", self.stream);
         for modulus in self.moduli() {
             // A mapping function is expanded only as a whole token.
-            destination.push_str(&format!("{{{{partition({modulus},{tokens})}}}}."));
+            write_to(&mut destination, format_args!("{{{{partition({modulus},{tokens})}}}}."));
         }
         destination.push_str(&self.source.as_destination());
         destination
@@ -150,7 +150,7 @@ impl Mapping {
     pub fn filter(&self, share: Share) -> String {
         let mut filter = format!("{LANES}.{}.", self.stream);
         for modulus in self.moduli().take_while(|modulus| *modulus <= share.modulus) {
-            filter.push_str(&format!("{}.", share.residue % modulus));
+            write_to(&mut filter, format_args!("{}.", share.residue % modulus));
         }
         filter.push('>');
         filter
@@ -166,7 +166,7 @@ impl Mapping {
         let hash = self.key_hash(original)?;
         let mut stored = format!("{LANES}.{}.", self.stream);
         for modulus in self.moduli() {
-            stored.push_str(&format!("{}.", hash % modulus));
+            write_to(&mut stored, format_args!("{}.", hash % modulus));
         }
         stored.push_str(original);
         Some(stored)
@@ -196,6 +196,11 @@ impl Mapping {
     fn moduli(&self) -> impl Iterator<Item = u32> + use<> {
         (1..=self.max_partitions.ilog2()).map(|level| 1 << level)
     }
+}
+
+/// Writing to a `String` cannot fail.
+fn write_to(text: &mut String, arguments: fmt::Arguments<'_>) {
+    let _ = fmt::Write::write_fmt(text, arguments);
 }
 
 #[cfg(test)]

@@ -15,11 +15,14 @@
 //!
 //! This module must not do I/O, read clocks, or know how its steps are carried out.
 
-mod handover;
 mod observed;
 mod rebuild;
 mod repair;
+mod retire;
+mod settle;
+mod shape;
 mod steps;
+mod succeed;
 
 pub use observed::{Observed, Revisioned, Start, Wanted};
 pub use steps::{Note, Plan, Refusal, Step, Wait};
@@ -40,12 +43,12 @@ pub fn plan(wanted: &Wanted, observed: &Observed) -> Plan {
     let context = Context { wanted, observed, record, shares: share::shares(wanted.partitions) };
     let stages: [fn(&Context<'_>) -> Plan; 8] = [
         rebuild::replaced_stream,
-        handover::retire,
-        handover::mark_retiring,
-        handover::settle_and_allocate,
-        handover::create,
-        handover::delete_settled,
-        handover::open,
+        retire::retire,
+        retire::mark_retiring,
+        settle::settle_and_allocate,
+        succeed::create,
+        succeed::delete_settled,
+        succeed::open,
         repair::repair,
     ];
     let mut waits = Vec::new();
@@ -93,6 +96,10 @@ impl Context<'_> {
     /// Wanted shares without an active lane.
     fn lacking(&self) -> Vec<Share> {
         self.shares.iter().copied().filter(|share| self.active().all(|lane| lane.share != *share)).collect()
+    }
+
+    fn delete(&self, incarnation: u64) -> Step {
+        Step::DeleteConsumer { incarnation, name: self.observed.consumers[&incarnation].name.clone() }
     }
 
     fn put_record(&self, change: impl FnOnce(&mut crate::record::Record)) -> Step {

@@ -2,7 +2,7 @@
 
 use super::{
     Context, Plan, Step,
-    handover::{assignment, consumer_spec, put_assignment},
+    shape::{assignment, consumer_spec, put_assignment},
 };
 use crate::{
     consumer::drift,

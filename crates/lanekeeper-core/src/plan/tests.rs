@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use super::{simulation::world::World, *};
 use crate::{record::Record, stream::Retention};
 
@@ -88,8 +90,7 @@ fn a_set_made_again_adopts_its_record_and_a_stranger_is_refused() {
 #[test]
 fn a_replaced_stream_starts_a_new_incarnation_and_applies_no_old_position() {
     let world = settled(2);
-    let observed =
-        Observed { stream_created: "now".into(), consumers: Default::default(), ..world.observe() };
+    let observed = Observed { stream_created: "now".into(), consumers: BTreeMap::new(), ..world.observe() };
     let plan = plan(&world.wanted(), &observed);
     let [Step::PutRecord { record, .. }] = plan.steps.as_slice() else { panic!("{plan:?}") };
     assert_eq!(record.stream_incarnation, 2);

@@ -136,7 +136,7 @@ impl Walk<'_> {
                 }
                 2..5 => self.operate(0)?,
                 5 if !self.operators[1].is_empty() || self.fails(Failure::SecondOperator, 2) => {
-                    self.operate(1)?
+                    self.operate(1)?;
                 }
                 6 => self.misfortune()?,
                 _ => self.work()?,
@@ -337,7 +337,7 @@ impl Walk<'_> {
             None => match worker.joined {
                 None => self.join(index),
                 Some(incarnation) if self.must_leave(worker.partition, incarnation) => {
-                    self.leave(index, incarnation)
+                    self.leave(index, incarnation);
                 }
                 Some(incarnation) => self.pull(index, incarnation)?,
             },

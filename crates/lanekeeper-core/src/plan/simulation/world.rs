@@ -170,7 +170,7 @@ impl World {
                 let revision = self.next_revision();
                 self.assignments.insert(partition, Revisioned { revision, value: *assignment });
             }
-            Step::CreateConsumer(spec) => return self.create(spec),
+            Step::CreateConsumer(spec) => return Ok(self.create(spec)),
             Step::RepairConsumer { spec, drift } => {
                 return Err(format!("nothing drifts here, but {} is repaired: {drift:?}", spec.name));
             }
@@ -194,7 +194,7 @@ impl World {
         Ok(true)
     }
 
-    fn create(&mut self, spec: ConsumerSpec) -> Result<bool, String> {
+    fn create(&mut self, spec: ConsumerSpec) -> bool {
         let number = |key: &str| spec.metadata[key].parse::<u64>().unwrap();
         let incarnation = number(metadata::INCARNATION);
         let share = Share {
@@ -202,16 +202,16 @@ impl World {
             residue: u32::try_from(number(metadata::PARTITION)).unwrap(),
         };
         if let Some(existing) = self.consumers.get(&incarnation) {
-            return Ok(existing.spec == spec);
+            return existing.spec == spec;
         }
         if self.retention == Retention::WorkQueue
             && self.consumers.values().any(|one| one.share.overlaps(share))
         {
-            return Ok(false);
+            return false;
         }
         let floor = spec.start.map_or(0, |start| start - 1);
         self.consumers.insert(incarnation, Consumer { spec, share, floor, pending: None });
-        Ok(true)
+        true
     }
 
     /// Nothing that is not completed may lie behind a lane that is opened.

@@ -1,0 +1,221 @@
+//! Settling retired lanes, and allocating their successors after the floors that are final by then.
+
+use std::collections::BTreeMap;
+
+use super::{Context, Plan, Step, Wait};
+use crate::{
+    record::{Floor, LaneRecord, LaneState},
+    share::{Share, covers},
+    stream::Retention,
+};
+
+/// How a retiring lane is settled.
+enum Settling {
+    /// Nobody holds it.
+    Clean,
+    /// Its holders cannot be asked: delete, then wait one `AckWait`.
+    Fenced,
+    /// Not yet.
+    Waits(Wait),
+}
+
+fn settling(context: &Context<'_>, lane: &LaneRecord) -> Settling {
+    if !lane.opened {
+        return Settling::Clean; // no worker was ever told of it
+    }
+    if lane.fenced {
+        return Settling::Fenced;
+    }
+    let (partition, incarnation) = (lane.share.partition(), lane.incarnation);
+    let waits = |holders| Settling::Waits(Wait::Holders { partition, incarnation, holders });
+    let Some(key) = context.observed.lane_keys.get(&lane.incarnation).map(|key| &key.value) else {
+        return waits(Vec::new()); // `retire` turns this into fencing
+    };
+    if !key.retiring {
+        return waits(key.holders.clone());
+    }
+    if key.holders.is_empty() {
+        Settling::Clean
+    } else if key.holders.iter().all(|holder| context.observed.unreachable.contains(holder)) {
+        Settling::Fenced
+    } else {
+        waits(key.holders.clone())
+    }
+}
+
+/// For each group of overlapping lanes that is settled: read the floors, record the successors.
+pub(super) fn settle_and_allocate(context: &Context<'_>) -> Plan {
+    let mut waits = Vec::new();
+    let lacking = context.lacking();
+    let retiring: Vec<&LaneRecord> =
+        context.lanes().iter().filter(|lane| lane.state == LaneState::Retiring).collect();
+    let mut grouped: Vec<u64> = Vec::new();
+    for lane in &retiring {
+        if grouped.contains(&lane.incarnation) {
+            continue;
+        }
+        let group = Group::around(lane, &retiring, &lacking);
+        grouped.extend(group.lanes.iter().map(|lane| lane.incarnation));
+        let mut fenced = Vec::new();
+        let mut ready = true;
+        for lane in &group.lanes {
+            match settling(context, lane) {
+                Settling::Clean => {}
+                Settling::Fenced => fenced.push(lane.incarnation),
+                Settling::Waits(wait) => {
+                    ready = false;
+                    waits.push(wait);
+                }
+            }
+        }
+        if ready {
+            let mut plan = allocate(context, &group, &fenced);
+            plan.waits = waits;
+            return plan;
+        }
+    }
+    // Shares that nothing ever covered: a set whose lanes were all lost.
+    let uncovered: Vec<Share> = lacking
+        .into_iter()
+        .filter(|share| {
+            !context.lanes().iter().any(|lane| {
+                lane.share.overlaps(*share)
+                    && (lane.state != LaneState::Settled || context.exists(lane.incarnation))
+            })
+        })
+        .collect();
+    if uncovered.is_empty() {
+        return Plan { waits, ..Plan::default() };
+    }
+    let step = context.put_record(|record| {
+        for share in uncovered {
+            record.counter += 1;
+            record.lanes.push(created(record.counter, share, 1, Vec::new()));
+        }
+    });
+    Plan { waits, ..Plan::steps(vec![step]) }
+}
+
+/// Retiring lanes and lacking shares that hang together by overlapping.
+struct Group<'a> {
+    lanes: Vec<&'a LaneRecord>,
+    adds: Vec<Share>,
+}
+
+impl<'a> Group<'a> {
+    fn around(first: &'a LaneRecord, retiring: &[&'a LaneRecord], lacking: &[Share]) -> Self {
+        let mut group = Self { lanes: vec![first], adds: Vec::new() };
+        loop {
+            let size = group.lanes.len() + group.adds.len();
+            for share in lacking {
+                if !group.adds.contains(share) && group.overlaps(*share) {
+                    group.adds.push(*share);
+                }
+            }
+            for lane in retiring {
+                if !group.lanes.iter().any(|one| one.incarnation == lane.incarnation)
+                    && group.overlaps(lane.share)
+                {
+                    group.lanes.push(lane);
+                }
+            }
+            if group.lanes.len() + group.adds.len() == size {
+                return group;
+            }
+        }
+    }
+
+    fn overlaps(&self, share: Share) -> bool {
+        self.lanes.iter().any(|lane| lane.share.overlaps(share))
+            || self.adds.iter().any(|add| add.overlaps(share))
+    }
+}
+
+fn allocate(context: &Context<'_>, group: &Group<'_>, fenced: &[u64]) -> Plan {
+    let work_queue = context.wanted.retention == Retention::WorkQueue;
+    let in_group = |lane: &LaneRecord| group.lanes.iter().any(|one| one.incarnation == lane.incarnation);
+    let sources: Vec<&LaneRecord> = context
+        .lanes()
+        .iter()
+        .filter(|lane| {
+            in_group(lane)
+                || (lane.state == LaneState::Settled
+                    && context.exists(lane.incarnation)
+                    && group.overlaps(lane.share))
+        })
+        .collect();
+    if work_queue && !group.adds.is_empty() {
+        // A work queue refuses overlapping filters and holds unsettled messages only: delete first, no floors.
+        let deletes: Vec<Step> = sources
+            .iter()
+            .filter(|lane| context.exists(lane.incarnation))
+            .map(|lane| context.delete(lane.incarnation))
+            .collect();
+        if !deletes.is_empty() {
+            return Plan::steps(deletes);
+        }
+    }
+    let floor = |lane: &LaneRecord| {
+        let known =
+            context.observed.consumers.get(&lane.incarnation).map_or(lane.checkpoint, |found| found.floor);
+        known.max(lane.start - 1)
+    };
+    let successors: Vec<(Share, u64, Vec<Floor>)> = group
+        .adds
+        .iter()
+        .map(|share| {
+            let overlapping: Vec<&LaneRecord> =
+                sources.iter().copied().filter(|lane| lane.share.overlaps(*share)).collect();
+            let cover: Vec<Share> = overlapping.iter().map(|lane| lane.share).collect();
+            if work_queue || !covers(&cover, *share) {
+                return (*share, 1, Vec::new());
+            }
+            let start = overlapping.iter().map(|lane| floor(lane)).min().unwrap_or(0) + 1;
+            let own = overlapping.iter().map(|lane| Floor { share: lane.share, sequence: floor(lane) });
+            let inherited = overlapping.iter().flat_map(|lane| lane.floors.iter().copied());
+            (
+                *share,
+                start,
+                strongest(own.chain(inherited).filter(|f| f.sequence >= start && f.share.overlaps(*share))),
+            )
+        })
+        .collect();
+    let step = context.put_record(|record| {
+        for lane in &mut record.lanes {
+            if in_group(lane) {
+                lane.checkpoint = floor(lane);
+                lane.fenced |= fenced.contains(&lane.incarnation);
+                lane.state = LaneState::Settled;
+            }
+        }
+        for (share, start, floors) in successors {
+            record.counter += 1;
+            record.lanes.push(created(record.counter, share, start, floors));
+        }
+    });
+    Plan::steps(vec![step])
+}
+
+fn created(incarnation: u64, share: Share, start: u64, floors: Vec<Floor>) -> LaneRecord {
+    let state = LaneState::Created;
+    LaneRecord {
+        incarnation,
+        share,
+        state,
+        start,
+        floors,
+        opened: false,
+        fenced: false,
+        checkpoint: start - 1,
+    }
+}
+
+/// The highest floor of each share.
+fn strongest(floors: impl Iterator<Item = Floor>) -> Vec<Floor> {
+    let mut best: BTreeMap<Share, u64> = BTreeMap::new();
+    for floor in floors {
+        let known = best.entry(floor.share).or_insert(0);
+        *known = (*known).max(floor.sequence);
+    }
+    best.into_iter().map(|(share, sequence)| Floor { share, sequence }).collect()
+}
