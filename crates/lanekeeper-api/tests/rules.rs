@@ -3,6 +3,9 @@
 //! CEL alone does not know the bounds of the schema: rows marked `schema` are judged by a real API server in the
 //! end-to-end tests, which read the same tables.
 
+// The helpers of tests may fail as the tests themselves do.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use kube::core::cel::{ErrorKind, Validator, apply_defaults};
 use lanekeeper_api::{OrderedPartitionSet, crd, invalid::Invalid, validate};
 use serde::Deserialize;
