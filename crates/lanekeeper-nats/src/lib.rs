@@ -20,6 +20,9 @@ pub mod cause;
 pub mod connection;
 pub mod files;
 pub mod kv;
+pub mod observe;
+pub mod provision;
+pub mod lane;
 
 pub use api::{ApiError, Refusal};
 pub use async_nats;
@@ -27,3 +30,4 @@ pub use cause::Cause;
 pub use connection::{ConnectError, ConnectSettings, Connection, ConnectionEvent, Health};
 pub use files::Files;
 pub use kv::{Bucket, Entry, KvError};
+pub use provision::ProvisionError;

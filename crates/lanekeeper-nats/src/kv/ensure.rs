@@ -15,16 +15,16 @@ pub(super) struct Info {
 impl Bucket {
     /// Creates the bucket when it is missing, and raises its copies to `replicas`. Whether anything was written.
     pub async fn ensure(&self, replicas: u32) -> Result<bool, KvError> {
-        let info = match self.info().await {
-            Ok(info) => info,
+        let (info, created) = match self.info().await {
+            Ok(info) => (info, false),
             Err(KvError::BucketMissing { .. }) => {
                 self.create_stream(replicas).await?;
-                self.info().await?
+                (self.info().await?, true)
             }
             Err(error) => return Err(error),
         };
         self.check(&info.config)?;
-        self.repair(info.config, replicas).await
+        Ok(self.repair(info.config, replicas).await? || created)
     }
 
     pub(super) async fn info(&self) -> Result<Info, KvError> {
