@@ -11,6 +11,7 @@
 //! - [`observe`]: servers, account, stream and all consumers of it, as `lanekeeper_core` sees them.
 //! - [`provision`]: creating and repairing streams and consumers, strictly: what came back is compared with what was
 //!   asked for.
+//! - [`lane`]: the pull and ack protocol of one lane.
 //! - [`cause`]: the closed list of causes, for conditions, Events and metrics.
 //!
 //! This crate must not decide anything about lanes, and must not know Kubernetes.
@@ -20,9 +21,9 @@ pub mod cause;
 pub mod connection;
 pub mod files;
 pub mod kv;
+pub mod lane;
 pub mod observe;
 pub mod provision;
-pub mod lane;
 
 pub use api::{ApiError, Refusal};
 pub use async_nats;

@@ -1,0 +1,114 @@
+//! Looking at a lane's consumer: what a worker may see of it.
+
+use std::time::Duration;
+
+use lanekeeper_core::lane::ConsumerFacts;
+use serde::Deserialize;
+
+use crate::{
+    api::{ApiError, Code},
+    connection::Connection,
+};
+
+/// What the server says of a lane's consumer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConsumerState {
+    /// What the lane needs to know.
+    pub facts: ConsumerFacts,
+    /// Messages not delivered yet.
+    pub pending: u64,
+}
+
+/// Why the consumer could not be looked at.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum InspectError {
+    /// There is no such consumer (or no such stream).
+    #[error("consumer '{consumer}' of stream '{stream}' does not exist")]
+    Gone {
+        /// The consumer.
+        consumer: String,
+        /// The stream.
+        stream: String,
+    },
+    /// Anything else: it may exist.
+    #[error("consumer '{consumer}' cannot be looked at: {error}")]
+    Unknown {
+        /// The consumer.
+        consumer: String,
+        /// Why.
+        #[source]
+        error: ApiError,
+    },
+}
+
+#[derive(Deserialize)]
+struct Info {
+    config: Config,
+    #[serde(default)]
+    num_pending: u64,
+    #[serde(default)]
+    num_ack_pending: u64,
+}
+
+#[derive(Deserialize)]
+struct Config {
+    /// Nanoseconds, as is the list.
+    #[serde(default)]
+    ack_wait: u64,
+    #[serde(default)]
+    backoff: Vec<u64>,
+    #[serde(default)]
+    max_ack_pending: i64,
+}
+
+impl Config {
+    /// A delivery's deadline is its entry of the backoff list if there is one, so the shortest counts.
+    fn shortest_wait(&self) -> Duration {
+        let shortest = self.backoff.iter().copied().chain([self.ack_wait]).filter(|wait| *wait > 0).min();
+        Duration::from_nanos(shortest.unwrap_or_default())
+    }
+}
+
+/// Looks at consumers of a stream.
+#[derive(Debug, Clone)]
+pub struct Inspector {
+    connection: Connection,
+}
+
+impl Inspector {
+    /// Looks over this connection.
+    pub fn new(connection: Connection) -> Self {
+        Self { connection }
+    }
+
+    /// Asks for the consumer's state.
+    pub async fn inspect(&self, stream: &str, consumer: &str) -> Result<ConsumerState, InspectError> {
+        let operation = format!("CONSUMER.INFO.{stream}.{consumer}");
+        let answer = self.connection.api::<Info>(&operation, &()).await;
+        let info = answer.map_err(|error| match error.code() {
+            Some(Code::ConsumerMissing | Code::StreamMissing) => {
+                InspectError::Gone { consumer: consumer.to_owned(), stream: stream.to_owned() }
+            }
+            _ => InspectError::Unknown { consumer: consumer.to_owned(), error },
+        })?;
+        let facts = ConsumerFacts {
+            shortest_wait: info.config.shortest_wait(),
+            max_ack_pending: info.config.max_ack_pending,
+            ack_pending: info.num_ack_pending,
+        };
+        Ok(ConsumerState { facts, pending: info.num_pending })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shortest_entry_of_a_backoff_list_is_the_deadline() {
+        let config = Config { ack_wait: 30, backoff: vec![20, 10, 40], max_ack_pending: 1 };
+        assert_eq!(config.shortest_wait(), Duration::from_nanos(10));
+        let config = Config { backoff: Vec::new(), ..config };
+        assert_eq!(config.shortest_wait(), Duration::from_nanos(30));
+    }
+}

@@ -1,0 +1,73 @@
+//! Which subscription belongs to which pull.
+//!
+//! A pull asks for one message, so it ends with that message or with a status, and its subscription is free again.
+//! One whose pull never ended (its server was restarted, or a packet is late) is not used for another pull: what
+//! came late would be taken for the answer to the newer one.
+
+use std::task::{Context, Poll};
+
+use async_nats::{Client, Message, Subject, SubscribeError, Subscriber};
+use futures::StreamExt;
+
+/// Beyond this the oldest pull without an end is given up, with its subscription.
+const MOST: usize = 8;
+
+struct Slot {
+    subject: Subject,
+    subscriber: Subscriber,
+    pull: Option<u64>,
+}
+
+pub(super) struct Slots {
+    client: Client,
+    prefix: String,
+    made: u64,
+    slots: Vec<Slot>,
+}
+
+impl Slots {
+    pub(super) fn new(client: Client, prefix: String) -> Self {
+        Self { client, prefix, made: 0, slots: Vec::new() }
+    }
+
+    /// Where the pull is to be answered.
+    pub(super) async fn take(&mut self, pull: u64) -> Result<Subject, SubscribeError> {
+        if let Some(free) = self.slots.iter_mut().find(|slot| slot.pull.is_none()) {
+            free.pull = Some(pull);
+            return Ok(free.subject.clone());
+        }
+        if self.slots.len() >= MOST
+            && let Some(oldest) = (0..self.slots.len()).min_by_key(|index| self.slots[*index].pull)
+        {
+            // Dropping the subscriber unsubscribes.
+            self.slots.swap_remove(oldest);
+        }
+        self.made += 1;
+        let subject = Subject::from(format!("{}.{}", self.prefix, self.made));
+        let subscriber = self.client.subscribe(subject.clone()).await?;
+        self.slots.push(Slot { subject: subject.clone(), subscriber, pull: Some(pull) });
+        Ok(subject)
+    }
+
+    /// The next message of any slot with the pull that it answers; `None` when the client was closed for good.
+    pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<(u64, Message)>> {
+        for slot in &mut self.slots {
+            while let Poll::Ready(message) = slot.subscriber.poll_next_unpin(context) {
+                let Some(message) = message else { return Poll::Ready(None) };
+                // Nothing is expected in a free slot: a server that repeats itself.
+                let Some(pull) = slot.pull else { continue };
+                return Poll::Ready(Some((pull, message)));
+            }
+        }
+        Poll::Pending
+    }
+
+    /// The pull has ended.
+    pub(super) fn end(&mut self, pull: u64) {
+        for slot in &mut self.slots {
+            if slot.pull == Some(pull) {
+                slot.pull = None;
+            }
+        }
+    }
+}
