@@ -36,7 +36,8 @@ mod tests {
 
     #[test]
     fn the_delay_doubles_up_to_the_cap() {
-        let delays: Vec<u128> = [0, 1, 2, 3, 10, 11, 500].iter().map(|n| delay(&RETRY, *n).as_millis()).collect();
+        let delays: Vec<u128> =
+            [0, 1, 2, 3, 10, 11, 500].iter().map(|n| delay(&RETRY, *n).as_millis()).collect();
         assert_eq!(delays, [100, 100, 200, 400, 51_200, 60_000, 60_000]);
     }
 

@@ -11,7 +11,8 @@ use crate::{
     retry,
 };
 
-/// A handler that is not there is asked again after this, doubled up to the longest.
+/// A handler that is not there is asked again after this, doubled up to the longest. A handler that asks for less
+/// gets this, so that nothing becomes a hot loop.
 const FIRST_HOLD: Duration = Duration::from_millis(100);
 const LONGEST_HOLD: Duration = Duration::from_secs(5);
 /// A reason is shortened to this many characters where it is kept.
@@ -164,6 +165,7 @@ impl Lane {
             Outcome::Retry { reason, after } => self.failed(&reason, after, false),
             Outcome::Permanent { reason } => self.failed(&reason, None, true),
             Outcome::Wait { reason, after } => {
+                let after = after.max(FIRST_HOLD);
                 hand.stage = Stage::Held { until: now + after };
                 self.note(Note::Held { sequence, delay: after, reason });
             }
@@ -185,7 +187,7 @@ impl Lane {
         let exhausted = permanent || retry::exhausted(&settings.retry, attempt);
         let delay = match after {
             _ if exhausted => retry::slow(&settings.retry),
-            Some(after) => after,
+            Some(after) => after.max(FIRST_HOLD),
             None => retry::delay(&settings.retry, attempt),
         };
         self.note(Note::Failed { sequence, attempt, delay, exhausted, reason: reason.to_owned() });
