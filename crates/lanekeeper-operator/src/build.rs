@@ -1,0 +1,72 @@
+//! Builds the Deployment of one partition from a checked specification: pure, no I/O, and it cannot fail.
+//!
+//! The pod template is a person's own JSON and stays JSON: read into types it would lose every misspelt field
+//! without a word, while the API server names it. Nothing of the lane itself is in the pod: workers follow their
+//! assignment, so that a change of a lane's settings restarts nothing.
+//!
+//! There is no disruption budget. A drain evicts one worker, its successor starts elsewhere, and the lane goes on
+//! where it stood; a budget of one pod could only block drains, and one over several partitions protects nothing
+//! that the partitions share.
+
+mod container;
+mod pod;
+
+use lanekeeper_api::validate::Validated;
+use serde_json::{Value, json};
+
+use crate::{digest::digest, labels};
+
+/// Beside the handler's own time: settling the message in hand and leaving the lane.
+pub const GRACE_SECONDS: u64 = 15;
+
+/// What the Deployments of a set are made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Blueprint<'a> {
+    /// What is asked for.
+    pub set: &'a Validated,
+    /// The set's uid.
+    pub uid: &'a str,
+    /// The lane's image, when the specification names none.
+    pub worker_image: &'a str,
+    /// When that image is pulled.
+    pub worker_pull_policy: &'a str,
+    /// The KV bucket of the records.
+    pub bucket: &'a str,
+}
+
+/// The Deployment of one partition, complete with the hash of itself.
+pub fn deployment(blueprint: &Blueprint<'_>, partition: u32) -> Value {
+    let set = &blueprint.set.name;
+    let mut deployment = json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": set.deployment(partition),
+            "namespace": set.namespace,
+            "labels": labels::labels(set, partition),
+            "ownerReferences": [{
+                "apiVersion": "lanekeeper.dev/v1alpha1",
+                "kind": "OrderedPartitionSet",
+                "name": set.name,
+                "uid": blueprint.uid,
+                "controller": true,
+                "blockOwnerDeletion": true,
+            }],
+        },
+        // The number of replicas is left to its default: whoever scales one Deployment by hand gets that, and an
+        // autoscaler that was pointed at one is not fought with. Further pods are standbys of the same lane.
+        "spec": {
+            "revisionHistoryLimit": 2,
+            "selector": {"matchLabels": labels::selector(set, partition)},
+            // The new pod waits until the old one lets go of the lane.
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "template": pod::template(blueprint, partition),
+        },
+    });
+    let hash = digest(&deployment);
+    deployment["metadata"]["annotations"] = json!({labels::APPLIED: hash});
+    deployment
+}
+
+#[cfg(test)]
+mod tests;

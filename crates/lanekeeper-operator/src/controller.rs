@@ -1,0 +1,207 @@
+//! Which set is looked at, and when: watches, triggers, bounded concurrency.
+//!
+//! A set is looked at when its specification, its Deployments or its workers change in a way that matters, when a pass
+//! asked for it, and at the resync. Its own status writes wake nobody.
+
+mod changes;
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures::{
+    Stream, StreamExt,
+    stream::{self, BoxStream},
+};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, Client, ResourceExt,
+    core::DynamicObject,
+    runtime::{
+        WatchStreamExt,
+        controller::{self, Action, ReconcileReason, ReconcileRequest},
+        reflector::{self, ObjectRef, store::Writer},
+        watcher::{self, watcher},
+    },
+};
+
+use crate::{
+    context::{Caches, Context, Guarded, Scope},
+    deployments, labels, reconcile,
+};
+use changes::Changes;
+
+/// Changes within this time are one pass.
+const DEBOUNCE: Duration = Duration::from_millis(30);
+
+type Requests = BoxStream<'static, ReconcileRequest<Guarded>>;
+
+/// Runs until `end`, then lets the passes that run come to their end. `namespace` limits what is looked at.
+pub async fn run(context: Arc<Context>, namespace: Option<String>, end: impl Future<Output = ()> + Send + 'static) {
+    let (sets, sets_writer) = reflector::store();
+    let deployments_writer = Writer::new(deployments::resource());
+    let (pods, pods_writer) = reflector::store();
+    let caches = Caches { sets: sets.clone(), deployments: deployments_writer.as_reader(), pods };
+    let client = &context.client;
+    let triggers: Vec<Requests> = vec![
+        sets_changed(client, namespace.as_deref(), sets_writer, Arc::clone(&context)),
+        deployments_changed(client, namespace.as_deref(), deployments_writer),
+        pods_changed(client, namespace.as_deref(), pods_writer, Arc::clone(&context)),
+    ];
+    let queue = stream::select_all(triggers).take_until(Box::pin(end)).map(Ok::<_, Infallible>);
+    let config = controller::Config::default().debounce(DEBOUNCE).concurrency(context.settings.concurrency);
+    let scope = Arc::new(Scope { context, caches: caches.clone() });
+    let passes = controller::applier(
+        |set, scope: Arc<Scope>| Box::pin(pass(set, scope)),
+        |_, never: &Infallible, _| match *never {},
+        scope,
+        sets,
+        queue,
+        config,
+    );
+    passes
+        .for_each(|result| async {
+            if let Err(error) = result {
+                // A set that was deleted while it waited in the queue.
+                tracing::debug!(%error, "a pass did not begin");
+            }
+        })
+        .await;
+}
+
+/// One pass in a task of its own: a defect that it meets there ends this pass and no other.
+async fn pass(set: Arc<Guarded>, scope: Arc<Scope>) -> Result<Action, Infallible> {
+    // Caches that are not filled yet would show a set without Deployments.
+    let ready = async {
+        let deployments = scope.caches.deployments.wait_until_ready().await;
+        deployments.and(scope.caches.pods.wait_until_ready().await)
+    };
+    if ready.await.is_err() {
+        return Ok(Action::await_change());
+    }
+    let retry = scope.context.settings.resync;
+    let task = tokio::spawn(async move { reconcile::reconcile(&set, &scope).await });
+    Ok(task.await.unwrap_or_else(|error| {
+        tracing::error!(%error, "a pass ended in a defect");
+        Action::requeue(retry)
+    }))
+}
+
+fn sets_changed(
+    client: &Client,
+    namespace: Option<&str>,
+    writer: Writer<Guarded>,
+    context: Arc<Context>,
+) -> Requests {
+    let api: Api<Guarded> = match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let mut changes = Changes::default();
+    let events = watcher(api, watcher::Config::default()).default_backoff().reflect(writer);
+    requests("sets", events, move |event| {
+        let (set, gone) = object(event)?;
+        if gone {
+            changes.forget(set.uid().as_deref());
+            context.forget(set.uid().as_deref().unwrap_or_default());
+            return None;
+        }
+        changes.is_news(set.uid(), &changes::of_set(&set)).then(|| ReconcileRequest {
+            obj_ref: ObjectRef::from_obj(&set),
+            reason: ReconcileReason::ObjectUpdated,
+        })
+    })
+}
+
+fn deployments_changed(client: &Client, namespace: Option<&str>, writer: Writer<DynamicObject>) -> Requests {
+    let resource = deployments::resource();
+    let api: Api<DynamicObject> = match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    let mut changes = Changes::default();
+    let events = watcher(api, of_workers())
+        .default_backoff()
+        .modify(|deployment| deployment.managed_fields_mut().clear())
+        .reflect(writer);
+    requests("Deployments", events, move |event| {
+        let (deployment, gone) = object(event)?;
+        if gone {
+            changes.forget(deployment.uid().as_deref());
+        } else if !changes.is_news(deployment.uid(), &changes::of_deployment(&deployment)) {
+            return None;
+        }
+        related(deployment.namespace(), deployment.labels().get(labels::SET))
+    })
+}
+
+fn pods_changed(client: &Client, namespace: Option<&str>, writer: Writer<Pod>, context: Arc<Context>) -> Requests {
+    let api: Api<Pod> = match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let mut changes = Changes::default();
+    let events = watcher(api, of_workers())
+        .default_backoff()
+        .modify(|pod| {
+            // Only where it runs and how it is doing is looked at.
+            pod.managed_fields_mut().clear();
+            pod.annotations_mut().clear();
+            if let Some(spec) = &mut pod.spec {
+                let node_name = spec.node_name.take();
+                *spec = k8s_openapi::api::core::v1::PodSpec { node_name, ..Default::default() };
+            }
+        })
+        .reflect(writer);
+    requests("pods", events, move |event| {
+        let (pod, gone) = object(event)?;
+        context.ends.note(&pod, Instant::now());
+        if gone {
+            changes.forget(pod.uid().as_deref());
+        } else if !changes.is_news(pod.uid(), &changes::of_pod(&pod)) {
+            return None;
+        }
+        related(pod.namespace(), pod.labels().get(labels::SET))
+    })
+}
+
+fn of_workers() -> watcher::Config {
+    watcher::Config::default().labels(&labels::everything())
+}
+
+/// The set that a Deployment or pod names by its label.
+fn related(namespace: Option<String>, set: Option<&String>) -> Option<ReconcileRequest<Guarded>> {
+    let obj_ref = ObjectRef::new(set?).within(&namespace?);
+    Some(ReconcileRequest { obj_ref, reason: ReconcileReason::Custom { reason: "a worker changed".to_owned() } })
+}
+
+/// The object of an event, and whether it is gone.
+fn object<K>(event: watcher::Event<K>) -> Option<(K, bool)> {
+    match event {
+        watcher::Event::Apply(object) | watcher::Event::InitApply(object) => Some((object, false)),
+        watcher::Event::Delete(object) => Some((object, true)),
+        watcher::Event::Init | watcher::Event::InitDone => None,
+    }
+}
+
+/// Turns a watch into requests. A watch that fails begins again by itself, with a backoff.
+fn requests<K: Send + 'static>(
+    what: &'static str,
+    events: impl Stream<Item = Result<watcher::Event<K>, watcher::Error>> + Send + 'static,
+    mut request: impl FnMut(watcher::Event<K>) -> Option<ReconcileRequest<Guarded>> + Send + 'static,
+) -> Requests {
+    let requests = events.filter_map(move |event| {
+        let found = match event {
+            Ok(event) => request(event),
+            Err(error) => {
+                tracing::warn!(what, %error, "a watch failed and begins again");
+                None
+            }
+        };
+        futures::future::ready(found)
+    });
+    requests.boxed()
+}

@@ -1,0 +1,155 @@
+//! What a plan is decided from: everything that NATS and the kubelet say about one set. I/O.
+//!
+//! The order matters: the record and the keys of lanes are read before the consumers, so that an orphan is only what
+//! the record could already have named, and a floor is read after its lane was seen to be settled. Pods are looked at
+//! last: a holder that was read joined before.
+
+mod holders;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use lanekeeper_core::{
+    names::SetKey,
+    plan::{Observed, Revisioned, Wanted},
+    record::{LaneState, Record, Report},
+    stream::StreamFound,
+};
+use lanekeeper_nats::{ApiError, Bucket, KvError, observe};
+
+use crate::{
+    context::Scope,
+    failure::{About, Failure},
+    fences::WHOLE_SET,
+    provision,
+};
+
+/// Why the lanes of a set could not be looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum ObserveError {
+    /// The bucket.
+    #[error(transparent)]
+    Bucket(#[from] KvError),
+    /// The consumers.
+    #[error("{0}")]
+    Consumers(#[source] ApiError),
+}
+
+impl From<ObserveError> for Failure {
+    fn from(error: ObserveError) -> Self {
+        let cause = match &error {
+            ObserveError::Bucket(error) => error.cause(),
+            ObserveError::Consumers(error) => error.cause(),
+        };
+        provision::failure(About::Lanes, cause, error.to_string())
+    }
+}
+
+/// A report with what is needed to forget it.
+#[derive(Debug, Clone)]
+pub struct Reported {
+    /// Its key.
+    pub key: String,
+    /// The revision that was read.
+    pub revision: u64,
+    /// The partition.
+    pub partition: u32,
+    /// Whose it is.
+    pub pod: String,
+    /// What it says.
+    pub report: Report,
+}
+
+/// What was seen of one set's lanes.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// For the plan.
+    pub observed: Observed,
+    /// Of workers.
+    pub reports: Vec<Reported>,
+}
+
+/// Looks at the lanes of a set. `known_before` is what Kubernetes says of earlier lanes.
+pub async fn lanes(
+    scope: &Scope,
+    bucket: &Bucket,
+    wanted: &Wanted,
+    stream: &StreamFound,
+    known_before: bool,
+) -> Result<Seen, ObserveError> {
+    let mut seen = Seen {
+        observed: Observed {
+            stream_created: stream.created.clone(),
+            stream_last_sequence: stream.last_sequence,
+            record: None,
+            known_before,
+            lane_keys: BTreeMap::new(),
+            assignments: BTreeMap::new(),
+            consumers: BTreeMap::new(),
+            terminated: BTreeSet::new(),
+            unreachable: BTreeSet::new(),
+            fence_elapsed: BTreeSet::new(),
+        },
+        reports: Vec::new(),
+    };
+    read_keys(bucket, wanted, &mut seen).await?;
+    let consumers = observe::consumers(bucket.connection(), &wanted.mapping.stream).await;
+    for found in consumers.map_err(ObserveError::Consumers)? {
+        if let Some((_, incarnation)) = wanted.set.parse_consumer(&found.name) {
+            seen.observed.consumers.insert(incarnation, found);
+        }
+    }
+    measure_fences(scope, wanted, &mut seen.observed);
+    holders::judge(scope, wanted, &mut seen.observed).await;
+    Ok(seen)
+}
+
+async fn read_keys(bucket: &Bucket, wanted: &Wanted, seen: &mut Seen) -> Result<(), KvError> {
+    let observed = &mut seen.observed;
+    for entry in bucket.load(&wanted.set.key_prefix()).await? {
+        match wanted.set.parse_key(&entry.key) {
+            Some(SetKey::Record) => observed.record = bucket.parse::<Record>(&entry)?,
+            Some(SetKey::Lane(incarnation)) => {
+                observed.lane_keys.extend(bucket.parse(&entry)?.map(|key| (incarnation, key)));
+            }
+            Some(SetKey::Assignment(partition)) => {
+                observed.assignments.extend(bucket.parse(&entry)?.map(|one| (partition, one)));
+            }
+            // A report is a worker's word to people: one that cannot be read must not stop the lanes.
+            Some(SetKey::Report { partition, pod }) => match bucket.parse::<Report>(&entry) {
+                Ok(Some(Revisioned { revision, value: report })) => {
+                    seen.reports.push(Reported { key: entry.key, revision, partition, pod, report });
+                }
+                Ok(None) => {}
+                Err(error) => tracing::warn!(%error, "a report cannot be read"),
+            },
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+/// Which consumers have been gone for one `AckWait`.
+fn measure_fences(scope: &Scope, wanted: &Wanted, observed: &mut Observed) {
+    let (fences, uid) = (&scope.context.fences, &wanted.owner.uid);
+    let seen = observed.consumers.iter().map(|(incarnation, found)| {
+        (*incarnation, Duration::from_millis(found.ack_wait_milliseconds))
+    });
+    fences.seen(uid, seen);
+    let gone: BTreeSet<u64> = match &observed.record {
+        None if observed.known_before => BTreeSet::from([WHOLE_SET]),
+        None => BTreeSet::new(),
+        Some(record) => record
+            .value
+            .lanes
+            .iter()
+            .filter(|lane| lane.fenced && lane.state == LaneState::Settled)
+            .map(|lane| lane.incarnation)
+            .filter(|incarnation| !observed.consumers.contains_key(incarnation))
+            .collect(),
+    };
+    let ack_wait = Duration::from_millis(wanted.settings.ack_wait_milliseconds);
+    observed.fence_elapsed = fences.elapsed(uid, &gone, ack_wait, Instant::now());
+}

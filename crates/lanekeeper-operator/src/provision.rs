@@ -1,0 +1,232 @@
+//! The stream and the bucket of a set: looked at, decided (`lanekeeper_core::stream`), made or repaired. I/O.
+
+use kube::{Api, ResourceExt};
+use lanekeeper_api::{OrderedPartitionSet, reason::Reason, validate::Validated};
+use lanekeeper_core::{
+    consumer::Drift,
+    plan::Wanted,
+    stream::{Judgement, StreamFound, StreamOwner, StreamSpec, drift, judge, metadata},
+};
+use lanekeeper_nats::{Cause, Connection, observe, provision};
+
+use crate::{
+    context::Scope,
+    events::News,
+    failure::{About, Failure, words},
+    workers::Trouble,
+};
+
+/// How often the stream is looked at again after something was done about it.
+const ROUNDS: usize = 3;
+
+/// A failure from a cause of the NATS crate.
+pub fn failure(about: About, cause: Cause, message: impl Into<String>) -> Failure {
+    let (about, reason) = match cause {
+        Cause::NatsUnreachable => (About::Nats, Reason::NatsUnreachable),
+        Cause::AuthorizationFailed => (About::Nats, Reason::AuthorizationFailed),
+        Cause::CredentialsInvalid => (About::Nats, Reason::CredentialsInvalid),
+        Cause::JetStreamUnavailable => (About::Nats, Reason::JetStreamUnavailable),
+        Cause::ServerTooOld => (About::Nats, Reason::ServerTooOld),
+        Cause::PermissionDenied => (about, Reason::PermissionDenied),
+        Cause::InsufficientResources => (about, Reason::InsufficientResources),
+        Cause::SubjectsOverlap => (about, Reason::SubjectsOverlap),
+        Cause::ConsumersOverlap => (about, Reason::ConsumersOverlap),
+        Cause::StreamMissing => (about, Reason::StreamMissing),
+        Cause::StreamConfigConflict => (about, Reason::StreamConfigConflict),
+        Cause::ConsumerConflict => (about, Reason::ConsumerConflict),
+        Cause::KvForbidden => (about, Reason::KvForbidden),
+        Cause::RecordUnreadable => (about, Reason::RecordUnreadable),
+        Cause::NatsRefused => (about, Reason::NatsRefused),
+        // Another look is due, and will come: nothing is wrong.
+        Cause::ConsumerMissing | Cause::Raced | Cause::OutcomeUnknown => (about, Reason::Progressing),
+        Cause::InternalError => (about, Reason::InternalError),
+    };
+    Failure::new(about, reason, message)
+}
+
+/// The stream of a set, as found after all that this set may do about it. `Err` ends the pass.
+pub async fn stream(
+    scope: &Scope,
+    connection: &Connection,
+    set: &Validated,
+    wanted: &Wanted,
+    had_stream: bool,
+    news: &mut News,
+) -> Result<StreamFound, Failure> {
+    let spec = &set.stream;
+    let name = &spec.mapping.stream;
+    let us = StreamOwner::from(&wanted.owner);
+    for _ in 0..ROUNDS {
+        let found = observe::stream(connection, name)
+            .await
+            .map_err(|error| failure(About::Stream, error.cause(), error.to_string()))?;
+        let Some(found) = found else {
+            create(scope, connection, set, &us, had_stream, news).await?;
+            continue;
+        };
+        let judgement = match StreamOwner::of(&found) {
+            Some(owner) if owner.id != us.id && !lives(scope, &owner).await? => inherited(spec, &us, &found),
+            _ => judge(spec, &us, &found),
+        };
+        match judgement {
+            Judgement::Joined(_) => return Ok(found),
+            Judgement::Ours(drift) if drift.is_empty() => return Ok(found),
+            Judgement::Ours(_) => repair(connection, spec, &us, news).await?,
+            Judgement::Conflict(differences) => {
+                let of = StreamOwner::of(&found).filter(|owner| owner.id != us.id);
+                let of = of.map(|owner| format!(", which set {} made,", path(scope, &owner))).unwrap_or_default();
+                let message = format!("stream {name}{of} differs from the specification: {}", joined(&differences));
+                return Err(Failure::new(About::Stream, Reason::StreamConfigConflict, message));
+            }
+            Judgement::NotOwned => {
+                let message = format!(
+                    "stream {name} exists and was not made by Lanekeeper, and the operator takes over none: choose another spec.stream.name"
+                );
+                return Err(Failure::new(About::Stream, Reason::StreamNotOwned, message));
+            }
+            Judgement::WorkQueueTaken(owner) => {
+                let message = format!(
+                    "stream {name} is a work queue and serves set {}; a work queue serves one set",
+                    path(scope, &owner)
+                );
+                return Err(Failure::new(About::Stream, Reason::WorkQueueTaken, message));
+            }
+        }
+    }
+    let message = format!("stream {name} does not stay as it was made; somebody else changes it");
+    Err(Failure::new(About::Stream, Reason::StreamConfigConflict, message))
+}
+
+/// The stream of an owner that is gone is this set's from now on, if servers can make it what this set asks for.
+fn inherited(spec: &StreamSpec, us: &StreamOwner, found: &StreamFound) -> Judgement {
+    let (repairable, frozen): (Vec<Drift>, Vec<Drift>) =
+        drift(spec, us, found).into_iter().partition(|one| one.repairable);
+    if frozen.is_empty() { Judgement::Ours(repairable) } else { Judgement::Conflict(frozen) }
+}
+
+async fn create(
+    scope: &Scope,
+    connection: &Connection,
+    set: &Validated,
+    us: &StreamOwner,
+    had_stream: bool,
+    news: &mut News,
+) -> Result<(), Failure> {
+    let name = &set.stream.mapping.stream;
+    if let Some(maker) = maker(scope, set) {
+        let message = format!("stream {name} is missing; set {maker} is the one that makes it");
+        return Err(Failure::new(About::Stream, Reason::StreamMissing, message));
+    }
+    let created = provision::create_stream(connection, &set.stream, us)
+        .await
+        .map_err(|error| failure(About::Stream, error.cause(), error.to_string()))?;
+    if !created.new {
+        return Ok(());
+    }
+    if had_stream {
+        let message = format!("stream {name} was missing and was created again; positions start anew");
+        news.warn(Reason::StreamRecreated, message);
+    } else {
+        news.done(Reason::StreamCreated, format!("stream {name} was created"));
+    }
+    Ok(())
+}
+
+async fn repair(
+    connection: &Connection,
+    spec: &StreamSpec,
+    us: &StreamOwner,
+    news: &mut News,
+) -> Result<(), Failure> {
+    let name = &spec.mapping.stream;
+    let repaired = provision::repair_stream(connection, spec, us)
+        .await
+        .map_err(|error| failure(About::Stream, error.cause(), error.to_string()))?;
+    let is_owner = |one: &Drift| one.field == "metadata" && one.wanted.starts_with(metadata::OWNER);
+    let (owner, fields): (Vec<Drift>, Vec<Drift>) = repaired.into_iter().partition(is_owner);
+    if !owner.is_empty() {
+        news.done(Reason::StreamAdopted, format!("stream {name}: this set takes care of it from now on"));
+    }
+    if !fields.is_empty() {
+        news.warn(Reason::StreamRepaired, format!("stream {name}: {}", joined(&fields)));
+    }
+    Ok(())
+}
+
+fn joined(differences: &[Drift]) -> String {
+    differences.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// Namespace and name of an owner of this cluster.
+fn in_cluster<'a>(owner: &'a StreamOwner, cluster: &str) -> Option<(&'a str, &'a str)> {
+    owner.id.strip_prefix(cluster)?.strip_prefix('/')?.split_once('/')
+}
+
+/// An owner as a person of this cluster would call it.
+fn path(scope: &Scope, owner: &StreamOwner) -> String {
+    match in_cluster(owner, &scope.context.cluster) {
+        Some((namespace, name)) => format!("{namespace}/{name}"),
+        None => format!("{} (of another cluster)", owner.id),
+    }
+}
+
+/// Whether the set that a stream names as its owner still exists. One of another cluster is taken to live.
+async fn lives(scope: &Scope, owner: &StreamOwner) -> Result<bool, Failure> {
+    let Some((namespace, name)) = in_cluster(owner, &scope.context.cluster) else { return Ok(true) };
+    let sets: Api<OrderedPartitionSet> = Api::namespaced(scope.context.client.clone(), namespace);
+    match sets.get_metadata_opt(name).await {
+        Ok(found) => Ok(found.is_some_and(|set| set.metadata.deletion_timestamp.is_none())),
+        // In a namespace that this operator may not look into.
+        Err(kube::Error::Api(status)) if status.code == 403 => Ok(true),
+        Err(error) => {
+            let message = format!("set {namespace}/{name} cannot be looked at: {}", words(&error));
+            Err(Failure::new(About::Stream, Reason::KubernetesApiError, message))
+        }
+    }
+}
+
+/// The set that makes a missing stream, when it is another one: the oldest of those that name it.
+fn maker(scope: &Scope, set: &Validated) -> Option<String> {
+    let same = |other: &OrderedPartitionSet| {
+        other.spec.stream.name == set.stream.mapping.stream
+            && other.spec.nats.servers == set.nats.servers
+            && other.spec.nats.jet_stream_domain == set.nats.domain
+            && other.metadata.deletion_timestamp.is_none()
+    };
+    let age = |other: &OrderedPartitionSet| {
+        let created = other.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        (created, other.namespace().unwrap_or_default(), other.name_any())
+    };
+    let sets = scope.caches.sets.state();
+    let oldest = sets.iter().filter_map(|guarded| guarded.0.as_ref().ok()).filter(|other| same(other)).map(age).min()?;
+    let (_, namespace, name) = oldest;
+    let ours = namespace == set.name.namespace && name == set.name.name;
+    (!ours).then(|| format!("{namespace}/{name}"))
+}
+
+/// What the stream takes away from what the set promises.
+pub fn troubles(set: &Validated) -> Vec<Trouble> {
+    let mut troubles = Vec::new();
+    let spec = &set.stream;
+    let uncovered = set.uncovered_subjects();
+    if !uncovered.is_empty() {
+        let message = format!(
+            "messages of {} that spec.mapping.subject '{}' does not match reach no lane",
+            uncovered.join(", "),
+            spec.mapping.source
+        );
+        troubles.push(Trouble { reason: Reason::UnmappedMessages, message });
+    }
+    let limits = [
+        ("maxAgeSeconds", spec.max_age_seconds.is_some()),
+        ("maxBytes", spec.max_bytes.is_some()),
+        ("maxMessages", spec.max_messages.is_some()),
+    ];
+    let given: Vec<&str> = limits.iter().filter(|(_, given)| *given).map(|(name, _)| *name).collect();
+    if !given.is_empty() {
+        let names: Vec<String> = given.iter().map(|name| format!("spec.stream.{name}")).collect();
+        let message = format!("{} may discard messages before they are handled", names.join(" and "));
+        troubles.push(Trouble { reason: Reason::RetentionMayDiscard, message });
+    }
+    troubles
+}
