@@ -1,2 +1,95 @@
-//! Entry point.
-fn main() {}
+//! `kubectl lanes`: what a set is doing, and where a key goes.
+//!
+//! Reads only, with the rights of whoever calls it, and talks to the Kubernetes API server alone: what is shown is what
+//! the operator recorded there, and partitions are computed by the same rules that it uses.
+
+mod age;
+mod arguments;
+mod cluster;
+mod place;
+mod status;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use k8s_openapi::jiff::Timestamp;
+use serde::Serialize;
+
+use arguments::{Arguments, Command, Format};
+use cluster::{Cluster, ClusterError, Scope};
+
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error(transparent)]
+    Place(#[from] place::PlaceError),
+    #[error("the answer cannot be written as JSON: {0}")]
+    Json(serde_json::Error),
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Version {
+    version: &'static str,
+    api_version: &'static str,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    match run(Arguments::parse()).await {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(arguments: Arguments) -> Result<String, Failure> {
+    let format = arguments.output;
+    match arguments.command {
+        Command::Version => {
+            let version =
+                Version { version: env!("CARGO_PKG_VERSION"), api_version: "lanekeeper.dev/v1alpha1" };
+            write(format, &version, |it| format!("kubectl-lanes {} ({})\n", it.version, it.api_version))
+        }
+        Command::Status { set, all_namespaces } => {
+            let cluster = Cluster::connect(&arguments.connection).await?;
+            let now = Timestamp::now();
+            if let Some(name) = set {
+                let report = status::report(&cluster.set(&name).await?, &cluster.deployments(&name).await?);
+                return write(format, &report, |it| status::render_one(it, now));
+            }
+            let scope = if all_namespaces { Scope::All } else { Scope::Namespace };
+            let reports: Vec<_> =
+                cluster.sets(scope).await?.iter().map(|set| status::report(set, &[])).collect();
+            write(format, &reports, |it| status::render_all(it, all_namespaces, &cluster.namespace, now))
+        }
+        Command::Where { set, key, subject } => {
+            let cluster = Cluster::connect(&arguments.connection).await?;
+            let set = cluster.set(&set).await?;
+            let place = place::find(&set, place::Asked::new(key.as_deref(), subject.as_deref())?)?;
+            write(format, &place, place::render)
+        }
+    }
+}
+
+fn write<T: Serialize>(
+    format: Option<Format>,
+    value: &T,
+    render: impl FnOnce(&T) -> String,
+) -> Result<String, Failure> {
+    match format {
+        None => Ok(render(value)),
+        Some(Format::Json) => {
+            let mut text = serde_json::to_string_pretty(value).map_err(Failure::Json)?;
+            text.push('\n');
+            Ok(text)
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The command line. Connection flags have kubectl's names and meanings.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Looks at Lanekeeper's sets.
+#[derive(Debug, Parser)]
+#[command(name = "kubectl-lanes", bin_name = "kubectl lanes", version, about = "Looks at Lanekeeper's sets")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+
+    /// How to write the answer; text for people when absent.
+    #[arg(short, long, global = true, value_enum, value_name = "FORMAT")]
+    pub(crate) output: Option<Format>,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Which cluster, as whom, and in which namespace.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Connection {
+    /// The namespace; the context's when absent.
+    #[arg(short, long, global = true)]
+    pub(crate) namespace: Option<String>,
+    /// The kubeconfig file to use.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig.
+    #[arg(long, global = true)]
+    pub(crate) context: Option<String>,
+    /// The cluster of the kubeconfig.
+    #[arg(long, global = true)]
+    pub(crate) cluster: Option<String>,
+    /// The user of the kubeconfig.
+    #[arg(long, global = true)]
+    pub(crate) user: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show how sets are: all of a namespace, or one with its conditions and lanes.
+    Status {
+        /// The set.
+        set: Option<String>,
+        /// The sets of all namespaces.
+        #[arg(short = 'A', long, conflicts_with = "set")]
+        all_namespaces: bool,
+    },
+    /// Show to which partition a key or a subject belongs.
+    Where {
+        /// The set.
+        set: String,
+        /// The key (its tokens in the order of keyTokens, joined by dots) or a whole subject.
+        #[arg(required_unless_present = "subject")]
+        key: Option<String>,
+        /// A whole subject, when the same text could also be a key.
+        #[arg(long, conflicts_with = "key")]
+        subject: Option<String>,
+    },
+    /// Show the version of this plugin.
+    Version,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Json,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Arguments, clap::Error> {
+        Arguments::try_parse_from(std::iter::once("kubectl-lanes").chain(line.split(' ')))
+    }
+
+    #[test]
+    fn flags_stand_before_or_after_the_command() {
+        for line in ["-n shop --context a status orders -o json", "status orders -n shop -o json --context a"]
+        {
+            let arguments = parse(line).unwrap();
+            assert_eq!(arguments.connection.namespace.as_deref(), Some("shop"), "{line}");
+            assert_eq!(arguments.connection.context.as_deref(), Some("a"), "{line}");
+            assert_eq!(arguments.output, Some(Format::Json), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        for line in
+            ["status orders -A", "where orders", "where orders a --subject b", "where", "status -o yaml"]
+        {
+            assert!(parse(line).is_err(), "{line}");
+        }
+        assert!(parse("where orders --subject orders.7").is_ok());
+    }
+}
