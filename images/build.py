@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Builds the images of the demo and of the tests without a Docker daemon: operator, worker, the flights handler, NATS.
+The kubectl plugin, a program for this machine, is built along.
 
     images/build.py                 # build what changed; prints one JSON object
     images/build.py --load          # and put all of them into the cluster (LANEKEEPER_CLUSTER)
@@ -26,6 +27,8 @@ NATS = "nats-server-2.15"
 
 # What an image is called -> the program in it.
 RUST = {"operator": "lanekeeper-operator", "worker": "lanekeeper-worker"}
+# No image: a program for the user's own kubectl, which costs little beside the operator.
+PLUGIN = "kubectl-lanes"
 NAMES = {
     "operator": ("lanekeeper-operator", "/lanekeeper-operator"),
     "worker": ("lanekeeper-worker", "/lanekeeper-worker"),
@@ -81,7 +84,7 @@ def executables(messages: Iterable[str]) -> dict[str, Path]:
 
 def build_rust(wanted: list[str]) -> dict[str, Path]:
     """Static programs, so that an image needs nothing else."""
-    packages = [RUST[name] for name in wanted]
+    packages = [*(RUST[name] for name in wanted), PLUGIN]
     say(f"building {' and '.join(packages)} (release; some minutes when nothing is built yet)")
     command = ["cargo", "build", "--quiet", "--locked", "--release", "--target", host_triple(), "--message-format=json-render-diagnostics"]
     # With --target the flag does not reach build scripts and macros, which must stay dynamic.
@@ -90,7 +93,7 @@ def build_rust(wanted: list[str]) -> dict[str, Path]:
     missing = [package for package in packages if package not in made]
     if missing:
         raise Problem(f"cargo build made no program named {', '.join(missing)}")
-    return {name: made[RUST[name]] for name in wanted}
+    return {**{name: made[RUST[name]] for name in wanted}, "plugin": made[PLUGIN]}
 
 
 def build_flights(folder: Path) -> Path:
@@ -146,13 +149,15 @@ def main(arguments: list[str]) -> int:
     try:
         folder = target_folder() / "images"
         folder.mkdir(parents=True, exist_ok=True)
-        images = {name: archive(name, program, folder) for name, program in programs(wanted, folder).items()}
+        found = programs(wanted, folder)
+        images = {name: archive(name, found[name], folder) for name in wanted}
         if options.load:
             run([str(CLUSTER), "load", *(image["archive"] for image in images.values())], "loading the images into the cluster")
     except Problem as problem:
         say(str(problem))
         return 1
-    print(json.dumps(images))
+    plugin = {"plugin": {"program": str(found["plugin"])}} if "plugin" in found else {}
+    print(json.dumps({**images, **plugin}))
     return 0
 
 

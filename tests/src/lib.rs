@@ -5,7 +5,13 @@
 //! with a deadline ([`wait_until`]); they do not sleep, and no timing decides one.
 
 pub mod binary;
+pub mod cluster;
+pub mod demo;
+pub mod flights;
+pub mod helm;
+pub mod images;
 pub mod journal;
+pub mod kubectl;
 pub mod proxy;
 pub mod server;
 pub mod trio;
@@ -14,7 +20,7 @@ mod waiting;
 pub use proxy::{Direction, Flow, TcpProxy};
 pub use server::{NatsServer, ServerBuilder};
 pub use trio::NatsTrio;
-pub use waiting::{Probe, wait_until};
+pub use waiting::{Probe, TooLate, wait_for, wait_until};
 
 /// The server versions that everything must work with, the oldest first.
 pub const VERSIONS: [&str; 3] = ["2.11", "2.12", "2.15"];

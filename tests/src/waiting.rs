@@ -36,7 +36,35 @@ impl<T, E: Display> Probe for Result<T, E> {
 /// Asks again until the probe is done, and panics with `what` and its last answer when `deadline` passes first.
 ///
 /// A probe that hangs is cut off by the deadline as well.
-pub async fn wait_until<P, F>(deadline: Duration, what: &str, mut probe: impl FnMut() -> F) -> P::Done
+pub async fn wait_until<P, F>(deadline: Duration, what: &str, probe: impl FnMut() -> F) -> P::Done
+where
+    P: Probe,
+    F: Future<Output = P>,
+{
+    match wait_for(deadline, what, probe).await {
+        Ok(done) => done,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// What did not come in time.
+#[derive(Debug, thiserror::Error)]
+#[error("waited {deadline:?} for: {what}; last answer: {last}")]
+pub struct TooLate {
+    /// How long was waited.
+    pub deadline: Duration,
+    /// For what.
+    pub what: String,
+    /// What the probe said last.
+    pub last: String,
+}
+
+/// [`wait_until`] for programs, which must not panic.
+pub async fn wait_for<P, F>(
+    deadline: Duration,
+    what: &str,
+    mut probe: impl FnMut() -> F,
+) -> Result<P::Done, TooLate>
 where
     P: Probe,
     F: Future<Output = P>,
@@ -46,12 +74,14 @@ where
     loop {
         match tokio::time::timeout_at(end, probe()).await {
             Ok(answer) => match answer.done() {
-                Ok(done) => return done,
+                Ok(done) => return Ok(done),
                 Err(reason) => last = reason,
             },
-            Err(_) => panic!("waited {deadline:?} for: {what}; last answer: {last}"),
+            Err(_) => return Err(TooLate { deadline, what: what.to_owned(), last }),
         }
-        assert!(Instant::now() < end, "waited {deadline:?} for: {what}; last answer: {last}");
+        if Instant::now() >= end {
+            return Err(TooLate { deadline, what: what.to_owned(), last });
+        }
         sleep(Duration::from_millis(20)).await;
     }
 }

@@ -1,0 +1,79 @@
+//! Installs the operator and the example, and waits until the set works with the programs of now.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use super::Teller;
+use crate::{
+    flights::{NAMESPACE, SET, manifests::Manifests},
+    helm::Helm,
+    images::Images,
+    kubectl::{Kubectl, condition, is_ready, pod_is_ready},
+};
+
+/// From the set's manifest to lanes that run; images are local, so minutes mean that something is wrong.
+const READY_DEADLINE: Duration = Duration::from_secs(180);
+/// How often the set is asked.
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// All of it; the label selector of the set's pods.
+pub(super) async fn install(
+    teller: &Teller,
+    kubectl: &Kubectl,
+    helm: &Helm,
+    images: &Images,
+) -> Result<String> {
+    let manifests = Manifests::of_example(images)?;
+    kubectl.apply(std::slice::from_ref(&manifests.namespace))?;
+    kubectl.apply(&manifests.nats)?;
+    teller.say("operator", "helm upgrade --install lanekeeper charts/lanekeeper");
+    helm.install(images, &[])?;
+    kubectl.run(&["-n", NAMESPACE, "rollout", "status", "statefulset/nats", "--timeout=120s"])?;
+    teller.say("operator", "runs, and so does NATS");
+    kubectl.apply(&[manifests.set])?;
+    teller.say("set", "applied examples/flights/orderedpartitionset.yaml");
+    let waited = tokio::time::timeout(READY_DEADLINE, wait(teller, kubectl, images)).await;
+    waited.unwrap_or_else(|_| {
+        println!("{}", kubectl.diagnosis(NAMESPACE));
+        bail!("the set was not ready within {} s; its state is above", READY_DEADLINE.as_secs())
+    })
+}
+
+async fn wait(teller: &Teller, kubectl: &Kubectl, images: &Images) -> Result<String> {
+    let mut told = String::new();
+    loop {
+        let set = kubectl.set(NAMESPACE, SET).await?.context("the set is gone")?;
+        let state = match state(kubectl, &set, &images.worker.image).await? {
+            Ok(selector) => return Ok(selector),
+            Err(waiting_for) => waiting_for,
+        };
+        if state != told {
+            teller.say("set", &state);
+            told = state;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// The selector of a set that works, or what it still waits for.
+async fn state(kubectl: &Kubectl, set: &Value, worker_image: &str) -> Result<Result<String, String>> {
+    let (status, reason, message) = condition(set, "Ready");
+    if !is_ready(set) {
+        return Ok(Err(format!("Ready={status} {reason}: {message}")));
+    }
+    let selector = set["status"]["selector"].as_str().context("a ready set has no status.selector")?;
+    let wanted = set["spec"]["partitions"].as_u64().unwrap_or(1);
+    let pods = kubectl.pods(NAMESPACE, selector).await?;
+    let current = pods.iter().filter(|pod| pod_is_ready(pod) && runs(pod, worker_image)).count() as u64;
+    // After an upgrade the set stays ready while its pods are replaced one by one.
+    if current < wanted || pods.len() as u64 > wanted {
+        return Ok(Err(format!("{current} of {wanted} workers run this version")));
+    }
+    Ok(Ok(selector.to_owned()))
+}
+
+fn runs(pod: &Value, image: &str) -> bool {
+    pod["spec"]["containers"].as_array().is_some_and(|all| all.iter().any(|one| one["image"] == image))
+}
