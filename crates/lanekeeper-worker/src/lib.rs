@@ -1,1 +1,43 @@
-//! Placeholder module header, replaced by the crate's owner.
+//! The lane: serves one partition of a set, in order, one message at a time.
+//!
+//! ```no_run
+//! use lanekeeper_worker::{HandlerError, Message, Worker, handler};
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let worker = Worker::from_environment(std::env::vars())?;
+//! worker
+//!     .run(handler(|message: std::sync::Arc<Message>| async move {
+//!         println!("{} {}", message.fence(), message.subject());
+//!         Ok::<(), HandlerError>(())
+//!     }))
+//!     .await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What decides about order is `lanekeeper_core::lane`; this crate gives it sockets and clocks ([`Worker`]), a handler
+//! ([`Handler`], or [`HttpHandler`] for any program behind HTTP), and says how it is (logs, metrics, health).
+//! It must not decide what is sent when, and must not know Kubernetes.
+
+mod admin;
+mod cloudevent;
+mod driver;
+mod environment;
+mod handler;
+mod http;
+mod keys;
+pub mod logging;
+mod message;
+mod metrics;
+mod status;
+mod time;
+mod worker;
+
+pub use environment::EnvironmentError;
+pub use handler::{Handler, HandlerError, handler};
+pub use http::{HttpHandler, HttpHandlerError};
+pub use lanekeeper_core::fence::Fence;
+pub use lanekeeper_nats::async_nats::HeaderMap;
+pub use message::Message;
+pub use status::Status;
+pub use worker::{HandlerUrlError, RunError, Worker, WorkerBuilder};

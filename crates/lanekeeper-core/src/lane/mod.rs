@@ -266,6 +266,11 @@ impl Lane {
         self.hand.as_ref().map(|hand| hand.sequence).or(self.waiting.map(|waiting| waiting.sequence))
     }
 
+    /// The assignment that the lane serves, enters or leaves.
+    pub fn serving(&self) -> Option<&Arc<Assignment>> {
+        self.lane.as_ref()
+    }
+
     /// The incarnation that the lane serves, enters or leaves.
     pub fn incarnation(&self) -> Option<u64> {
         self.lane.as_ref().map(|lane| lane.incarnation)

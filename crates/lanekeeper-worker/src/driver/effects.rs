@@ -1,0 +1,96 @@
+//! One effect of the lane, done; one note of the lane, counted and logged.
+
+use std::{sync::Arc, time::Instant};
+
+use lanekeeper_core::lane::{Effect, Note};
+use lanekeeper_nats::lane::AckSubject;
+
+use super::Driver;
+use crate::{handler::Handler, keys::KeyCommand, message::Message};
+
+impl<H: Handler> Driver<H> {
+    pub(super) async fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Join { incarnation } => self.command(KeyCommand::Join { incarnation }),
+            Effect::Leave { incarnation, excused } => self.command(KeyCommand::Leave { incarnation, excused }),
+            Effect::Excuse { incarnation, excused } => self.command(KeyCommand::Excuse { incarnation, excused }),
+            Effect::Report(report) => self.command(KeyCommand::Report(report)),
+            Effect::Inspect { token } => self.inspect(token),
+            Effect::Pull(request) => {
+                if let Some(serving) = self.lane.serving() {
+                    self.link.pull(&self.stream, &serving.consumer, request).await;
+                }
+            }
+            Effect::Ack { message, token, pull } => {
+                let Some(known) = self.known.iter().find(|known| known.id == message) else { return };
+                match pull {
+                    Some(request) => self.link.ack_and_pull(&known.delivery.ack, token, request).await,
+                    None => self.link.ack(&known.delivery.ack, token).await,
+                }
+            }
+            Effect::Nak { message, token, delay } => {
+                if let Some(known) = self.known.iter().find(|known| known.id == message) {
+                    self.link.nak(&known.delivery.ack, token, delay).await;
+                }
+            }
+            Effect::Progress { message, token } => {
+                if let Some(known) = self.known.iter().find(|known| known.id == message) {
+                    self.link.progress(&known.delivery.ack, token).await;
+                }
+            }
+            Effect::Handle { message, attempt } => self.handle(message, attempt),
+            Effect::Cancel => self.running = None,
+            Effect::Forget { message } => self.known.retain(|known| known.id != message),
+            Effect::Note(note) => self.note(&note),
+            Effect::Exit => self.exit = true,
+        }
+    }
+
+    fn handle(&mut self, message: u64, attempt: u64) {
+        let Some(known) = self.known.iter().find(|known| known.id == message) else { return };
+        let Ok(ack) = AckSubject::parse(&known.delivery.ack) else { return };
+        let mut message = Message::new(known.delivery.clone(), &ack, Arc::clone(&known.assignment));
+        message.set_attempt(attempt);
+        let handler = Arc::clone(&self.handler);
+        self.running_since = Instant::now();
+        self.running = Some(Box::pin(async move { handler.handle(&message).await }));
+    }
+
+    fn note(&self, note: &Note) {
+        self.metrics.note(note);
+        let lane = self.lane.incarnation();
+        match note {
+            Note::Completed(sequence) => tracing::debug!(lane, sequence, "handled"),
+            Note::Settled(sequence) => {
+                tracing::trace!(lane, sequence, "settled");
+                self.metrics.set_head(None);
+            }
+            Note::Joined => tracing::info!(lane, "joined the lane"),
+            Note::Left => tracing::info!(lane, "left the lane"),
+            Note::ConsumerGone => tracing::warn!(lane, "the lane's consumer does not exist (any more)"),
+            Note::Failed { sequence, attempt, delay, exhausted: false, reason } => {
+                let delay = delay.as_millis();
+                tracing::warn!(lane, sequence, attempt, delay_ms = %delay, reason, "an attempt failed");
+            }
+            Note::Failed { sequence, attempt, delay, exhausted: true, reason } => {
+                let delay = delay.as_millis();
+                tracing::error!(lane, sequence, attempt, delay_ms = %delay, reason, "the lane stands at this message: no attempt is left");
+            }
+            Note::Held { sequence, delay, reason } => {
+                let delay = delay.as_millis();
+                tracing::warn!(lane, sequence, delay_ms = %delay, reason, "the handler is not there or wants to wait; the message is held");
+            }
+            Note::Duplicate(sequence) => tracing::info!(lane, sequence, "came again after it was completed; acknowledged without the handler"),
+            Note::Covered(sequence) => tracing::debug!(lane, sequence, "a predecessor had settled it; acknowledged without the handler"),
+            Note::Refused { sequence, reason } => tracing::error!(lane, sequence, reason, "refused: it does not belong to this lane"),
+            Note::Stale(sequence) => tracing::info!(lane, sequence, "dropped: it arrived past its deadline or for nobody"),
+            Note::Lost(sequence) => tracing::error!(lane, sequence, "the deadline passed without proof: given up, nothing is sent for it"),
+            Note::Cut(sequence) => tracing::warn!(lane, sequence, "the shutdown could not wait for the handler; nothing is sent for it"),
+            Note::Overtaken(sequence) => tracing::error!(lane, sequence, "dropped: another message of the lane is out"),
+            Note::Unserial(limit) => {
+                tracing::error!(lane, max_ack_pending = limit, "the consumer may have several messages out: nothing is pulled until it is 1");
+            }
+            Note::Violation(invariant) => tracing::error!(lane, invariant = invariant.name(), "the lane did what it must never do"),
+        }
+    }
+}

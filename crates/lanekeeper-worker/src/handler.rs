@@ -1,0 +1,87 @@
+//! What handles the messages.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use crate::message::Message;
+
+/// How a handling failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HandlerError {
+    /// An attempt failed; the message is tried again in its place.
+    #[error("failed: {reason}")]
+    Retry {
+        /// What went wrong.
+        reason: String,
+        /// When to try again; otherwise the set's backoff decides.
+        after: Option<Duration>,
+    },
+    /// It will never work: no further attempt before the set's policy.
+    #[error("will never work: {reason}")]
+    Permanent {
+        /// What is wrong with the message.
+        reason: String,
+    },
+    /// Not now; this was no attempt.
+    #[error("asked to wait {after:?}: {reason}")]
+    Wait {
+        /// Why.
+        reason: String,
+        /// When to try again.
+        after: Duration,
+    },
+    /// The handler was not there; this was no attempt.
+    #[error("not reachable: {reason}")]
+    Unreachable {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl HandlerError {
+    /// An attempt that failed, to be repeated by the set's backoff.
+    pub fn retry(reason: impl Into<String>) -> Self {
+        Self::Retry { reason: reason.into(), after: None }
+    }
+
+    /// A message that will never work.
+    pub fn permanent(reason: impl Into<String>) -> Self {
+        Self::Permanent { reason: reason.into() }
+    }
+}
+
+/// Handles messages, one at a time and in order.
+///
+/// Delivery is at least once: after a crash the same message comes again, and [`Message::fence`] tells it from a newer
+/// one. The future is dropped when the handling takes too long, when the lane lost the message, or when a shutdown
+/// cannot wait; side effects that it leaves behind must not overwrite what a later message of the key did.
+/// It must not block the thread: in-progress acks are sent from the same one.
+pub trait Handler: Send + Sync + 'static {
+    /// Handles one message.
+    fn handle(&self, message: &Message) -> impl Future<Output = Result<(), HandlerError>> + Send;
+
+    /// Whether the handler could be called now; asked for readiness only.
+    fn reachable(&self) -> impl Future<Output = Result<(), String>> + Send {
+        async { Ok(()) }
+    }
+}
+
+/// A handler from a function.
+pub fn handler<F, R>(function: F) -> impl Handler
+where
+    F: Fn(Arc<Message>) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<(), HandlerError>> + Send,
+{
+    Function(function)
+}
+
+struct Function<F>(F);
+
+impl<F, R> Handler for Function<F>
+where
+    F: Fn(Arc<Message>) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<(), HandlerError>> + Send,
+{
+    async fn handle(&self, message: &Message) -> Result<(), HandlerError> {
+        (self.0)(Arc::new(message.clone())).await
+    }
+}

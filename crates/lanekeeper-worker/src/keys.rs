@@ -1,0 +1,71 @@
+//! The KV keys of a worker: its assignment, its lane's key, its report.
+//!
+//! Two background tasks turn keys into events and effects into writes, so that the lane's loop never waits for one:
+//! - [`watch`] reads the assignment and the lane's key at the start, at each connect, when something (perhaps)
+//!   changed, and every 15 seconds all the same;
+//! - [`write`] joins, leaves and records by compare-and-set, and writes the report.
+//!
+//! Without permission for the bucket no lane is started, and a running one goes on.
+
+mod watch;
+mod write;
+
+use std::sync::Arc;
+
+use lanekeeper_core::{
+    names::SetName,
+    record::{Assignment, Excused, Holder, Report},
+};
+use lanekeeper_nats::Bucket;
+use tokio::sync::mpsc;
+
+use crate::status::Board;
+
+/// What the keys say, for the lane.
+#[derive(Debug)]
+pub(crate) enum KeyEvent {
+    Assigned(Arc<Assignment>),
+    Unassigned,
+    Key { incarnation: u64, retiring: bool, excused: Option<Excused> },
+    Joined { incarnation: u64, retiring: bool, excused: Option<Excused> },
+    JoinRefused { incarnation: u64 },
+    JoinFailed { incarnation: u64 },
+    Left { incarnation: u64 },
+    LeaveFailed { incarnation: u64 },
+}
+
+/// What the lane wants written.
+#[derive(Debug)]
+pub(crate) enum KeyCommand {
+    Join { incarnation: u64 },
+    Leave { incarnation: u64, excused: Option<Excused> },
+    Excuse { incarnation: u64, excused: Excused },
+    Report(Report),
+}
+
+/// Whose keys.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    pub(crate) set: SetName,
+    pub(crate) partition: u32,
+    pub(crate) holder: Holder,
+    pub(crate) bucket: Bucket,
+}
+
+/// The way to both tasks; they end when it is dropped.
+pub(crate) struct Keys {
+    pub(crate) commands: mpsc::UnboundedSender<KeyCommand>,
+    pub(crate) events: mpsc::UnboundedReceiver<KeyEvent>,
+    _tasks: tokio::task::JoinSet<()>,
+}
+
+impl Keys {
+    pub(crate) fn start(identity: Identity, board: Arc<Board>) -> Self {
+        let (commands, received) = mpsc::unbounded_channel();
+        let (events_sender, events) = mpsc::unbounded_channel();
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(watch::watch(identity.clone(), events_sender.clone(), board));
+        tasks.spawn(write::write(identity, received, events_sender));
+        Self { commands, events, _tasks: tasks }
+    }
+}

@@ -1,0 +1,229 @@
+//! Writing a worker's keys: by compare-and-set where others write, too.
+
+use std::time::Duration;
+
+use lanekeeper_core::record::{Excused, LaneKey, Report};
+use lanekeeper_nats::KvError;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep_until},
+};
+
+use super::{Identity, KeyCommand, KeyEvent};
+
+/// A key with many writers may have to be tried a few times.
+const CONFLICTS: usize = 32;
+const RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_secs(30);
+
+/// Until the lane's loop has ended.
+pub(super) async fn write(
+    identity: Identity,
+    mut commands: mpsc::UnboundedReceiver<KeyCommand>,
+    events: mpsc::UnboundedSender<KeyEvent>,
+) {
+    let mut reporter = Reporter { identity: identity.clone(), wanted: None, written: None, due: None, failures: 0 };
+    let mut unrecorded: Option<(u64, Excused)> = None;
+    loop {
+        let next_report = async {
+            match reporter.due {
+                Some(due) => sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        // Who is in the lane comes first: a change of the whole set may wait for it.
+        tokio::select! {
+            biased;
+            command = commands.recv() => match command {
+                None => return,
+                Some(KeyCommand::Report(report)) => reporter.want(report),
+                Some(KeyCommand::Join { incarnation }) => {
+                    let _ = events.send(join(&identity, incarnation).await);
+                }
+                Some(KeyCommand::Leave { incarnation, excused }) => {
+                    let excused = excused.or(unrecorded.filter(|(of, _)| *of == incarnation).map(|(_, excused)| excused));
+                    let _ = events.send(leave(&identity, incarnation, excused).await);
+                }
+                Some(KeyCommand::Excuse { incarnation, excused }) => {
+                    unrecorded = record(&identity, incarnation, excused).await.err().map(|error| {
+                        tracing::warn!(%error, incarnation, sequence = excused.sequence, "a delivery that was no attempt is not recorded yet");
+                        (incarnation, excused)
+                    });
+                }
+            },
+            () = next_report => reporter.write().await,
+        }
+    }
+}
+
+/// What to do with a lane's key once it was read.
+enum Change {
+    Write(LaneKey),
+    Leave(KeyEvent),
+}
+
+/// Reads, decides and writes, again and again while others write in between.
+async fn change(
+    identity: &Identity,
+    incarnation: u64,
+    mut decide: impl FnMut(Option<LaneKey>) -> Change,
+) -> Result<Option<KeyEvent>, KvError> {
+    let key = identity.set.lane_key(incarnation);
+    let mut last = None;
+    for _ in 0..CONFLICTS {
+        let found = identity.bucket.get_json::<LaneKey>(&key).await?;
+        let revision = found.as_ref().map(|found| found.revision);
+        let wanted = match decide(found.map(|found| found.value)) {
+            Change::Leave(event) => return Ok(Some(event)),
+            Change::Write(wanted) => wanted,
+        };
+        match identity.bucket.put_json(&key, &wanted, revision).await {
+            Ok(_) => return Ok(None),
+            Err(error) if error.is_conflict() => last = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    match last {
+        Some(error) => Err(error),
+        None => Ok(None),
+    }
+}
+
+async fn join(identity: &Identity, incarnation: u64) -> KeyEvent {
+    let holder = &identity.holder;
+    let mut excused = None;
+    let result = change(identity, incarnation, |found| {
+        // A lane whose key does not exist (any more) takes nobody.
+        let Some(mut key) = found else { return Change::Leave(KeyEvent::JoinRefused { incarnation }) };
+        excused = key.excused;
+        if key.holders.contains(holder) {
+            let (retiring, excused) = (key.retiring, key.excused);
+            return Change::Leave(KeyEvent::Joined { incarnation, retiring, excused });
+        }
+        if key.retiring {
+            return Change::Leave(KeyEvent::JoinRefused { incarnation });
+        }
+        key.holders.push(holder.clone());
+        Change::Write(key)
+    })
+    .await;
+    match result {
+        Ok(Some(event)) => event,
+        Ok(None) => KeyEvent::Joined { incarnation, retiring: false, excused },
+        Err(error) => {
+            tracing::warn!(%error, incarnation, "the lane cannot be joined");
+            KeyEvent::JoinFailed { incarnation }
+        }
+    }
+}
+
+async fn leave(identity: &Identity, incarnation: u64, excused: Option<Excused>) -> KeyEvent {
+    let holder = &identity.holder;
+    let result = change(identity, incarnation, |found| {
+        let left = Change::Leave(KeyEvent::Left { incarnation });
+        let Some(mut key) = found else { return left };
+        if !key.holders.contains(holder) {
+            return left;
+        }
+        key.holders.retain(|other| other != holder);
+        key.excused = merged(key.excused, excused);
+        Change::Write(key)
+    })
+    .await;
+    match result {
+        Ok(_) => KeyEvent::Left { incarnation },
+        Err(error) => {
+            tracing::warn!(%error, incarnation, "the lane cannot be left");
+            KeyEvent::LeaveFailed { incarnation }
+        }
+    }
+}
+
+async fn record(identity: &Identity, incarnation: u64, excused: Excused) -> Result<(), KvError> {
+    change(identity, incarnation, |found| {
+        let unchanged = Change::Leave(KeyEvent::Left { incarnation });
+        let Some(mut key) = found else { return unchanged };
+        let merged = merged(key.excused, Some(excused));
+        if merged == key.excused {
+            return unchanged;
+        }
+        key.excused = merged;
+        Change::Write(key)
+    })
+    .await
+    .map(drop)
+}
+
+/// A record about a later message wins: the lane is serial, so the earlier one is settled.
+fn merged(found: Option<Excused>, wanted: Option<Excused>) -> Option<Excused> {
+    match (found, wanted) {
+        (Some(found), Some(wanted)) if found.sequence > wanted.sequence => Some(found),
+        (found, wanted) => wanted.or(found),
+    }
+}
+
+/// Keeps what is said of the partition up to date, and writes only what means something new.
+struct Reporter {
+    identity: Identity,
+    wanted: Option<Report>,
+    written: Option<Report>,
+    due: Option<Instant>,
+    failures: u32,
+}
+
+impl Reporter {
+    fn want(&mut self, report: Report) {
+        self.due = (self.written.as_ref() != Some(&report)).then(Instant::now);
+        self.wanted = Some(report);
+    }
+
+    async fn write(&mut self) {
+        self.due = None;
+        let Some(report) = self.wanted.clone() else { return };
+        match self.put(&report).await {
+            Ok(()) => {
+                self.failures = 0;
+                self.written = Some(report);
+            }
+            Err(error) => {
+                if self.failures == 0 {
+                    tracing::warn!(%error, "the report cannot be written yet");
+                }
+                let delay = RETRY.saturating_mul(1 << self.failures.min(5)).min(LAST_RETRY);
+                self.failures += 1;
+                self.due = Some(Instant::now() + delay);
+            }
+        }
+    }
+
+    async fn put(&self, report: &Report) -> Result<(), KvError> {
+        let key = self.identity.set.report_key(self.identity.partition, &self.identity.holder.pod);
+        if self.written.is_none() {
+            // An earlier process of this pod may have said something.
+            let found = match self.identity.bucket.get_json::<Report>(&key).await {
+                Err(KvError::Unreadable { .. }) => None,
+                other => other?,
+            };
+            let nothing = *report == Report::new(report.incarnation);
+            let said_nothing = |found: &Report| *found == Report::new(found.incarnation);
+            if found.as_ref().map_or(nothing, |found| found.value == *report || nothing && said_nothing(&found.value)) {
+                return Ok(());
+            }
+        }
+        self.identity.bucket.put(&key, self.identity.bucket.json(&key, report)?).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_about_a_later_message_is_never_replaced_by_an_earlier_one() {
+        let of = |sequence, deliveries| Some(Excused { sequence, deliveries });
+        assert_eq!(merged(of(7, 1), of(5, 3)), of(7, 1));
+        assert_eq!(merged(of(5, 3), of(7, 1)), of(7, 1));
+        assert_eq!(merged(of(5, 1), of(5, 2)), of(5, 2));
+        assert_eq!(merged(of(5, 1), None), of(5, 1));
+    }
+}
