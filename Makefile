@@ -23,7 +23,7 @@ tools: ## Build or fetch everything that tests and demo need, into the cache fol
 	$(CLUSTER) tools
 
 .PHONY: test
-test: tools test-python test-go ## Every test, from nothing
+test: tools test-python test-go test-cluster ## Every test, from nothing
 	cargo test --workspace --no-fail-fast
 
 .PHONY: test-python
@@ -35,6 +35,10 @@ test-python: ## Unit tests of the Python tools
 test-go: ## Unit tests of the Go programs
 	cd bench/peers && go vet ./... && go test ./...
 	cd examples/flights/handler && go vet ./... && go test ./...
+
+.PHONY: test-cluster
+test-cluster: tools ## The dev cluster itself: starts, works, and leaves nothing behind
+	python3 tests/cluster/smoke.py
 
 .PHONY: cases
 cases: tools ## The shared situations at full length (takes about an hour)
