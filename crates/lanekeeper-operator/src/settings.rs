@@ -23,7 +23,7 @@ pub struct Settings {
     #[arg(
         long,
         env = "LANEKEEPER_WORKER_IMAGE",
-        default_value = concat!("ghcr.io/lanekeeper/worker:", env!("CARGO_PKG_VERSION")),
+        default_value = concat!("ghcr.io/lanekeeper/lanekeeper-worker:", env!("CARGO_PKG_VERSION")),
         value_name = "IMAGE"
     )]
     pub worker_image: String,

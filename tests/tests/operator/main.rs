@@ -1,0 +1,7 @@
+//! The operator against a real API server and real NATS servers.
+//!
+//! One control plane serves all tests of this file; each test has namespaces, a NATS server and an operator of its own.
+//! There are no nodes, so Deployments never become available here: what pods do is the whole cluster's business.
+
+mod create;
+mod rig;
