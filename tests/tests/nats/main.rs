@@ -2,5 +2,11 @@
 
 mod common;
 mod connection;
+mod consumer_drift;
+mod consumers;
 mod harness;
 mod kv;
+mod no_jetstream;
+mod stream_drift;
+mod streams;
+mod subjects;

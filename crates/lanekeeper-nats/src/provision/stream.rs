@@ -19,7 +19,7 @@ const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
 /// A stream after a request to create it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Created {
-    /// Whether it was this request that made it; otherwise it was there, and the same.
+    /// Whether it was not there before; otherwise it was there, and the same.
     pub new: bool,
     /// What the server states.
     pub stream: StreamFound,
@@ -27,8 +27,6 @@ pub struct Created {
 
 #[derive(Deserialize)]
 struct Answer {
-    #[serde(default)]
-    did_create: bool,
     #[serde(flatten)]
     info: StreamInfo,
 }
@@ -40,6 +38,9 @@ pub async fn create_stream(
     owner: &StreamOwner,
 ) -> Result<Created, ProvisionError> {
     let name = &spec.mapping.stream;
+    // Servers answer `did_create` also for a stream that was there, so look first.
+    let before = observe::stream_info(connection, name).await;
+    let before = before.map_err(|error| ProvisionError::Api { object: object(name), error })?;
     let mut config = Object::new();
     config.insert("name".into(), name.clone().into());
     config.insert("storage".into(), spec.storage.wire().into());
@@ -55,7 +56,7 @@ pub async fn create_stream(
     let stream = answer.info.found();
     let differences = drift(spec, owner, &stream);
     if differences.is_empty() {
-        Ok(Created { new: answer.did_create, stream })
+        Ok(Created { new: before.is_none(), stream })
     } else {
         Err(ProvisionError::NotAsAsked { object: object(name), differences })
     }
