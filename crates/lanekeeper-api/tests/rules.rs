@@ -1,88 +1,18 @@
 //! The tables of `rules/`, judged by the definition's CEL rules and by the checks in Rust.
 //!
-//! CEL alone does not know the bounds of the schema: rows marked `schema` are judged by a real API server in the
-//! end-to-end tests, which read the same tables.
+//! CEL alone does not know the bounds of the schema: rows marked `schema` are judged by a real API server
+//! (`admission.rs`), which reads the same tables.
 
 // The helpers of tests may fail as the tests themselves do.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod tables;
+
 use kube::core::cel::{ErrorKind, Validator, apply_defaults};
 use lanekeeper_api::{OrderedPartitionSet, crd, invalid::Invalid, validate};
-use serde::Deserialize;
 use serde_json::Value;
 
-#[derive(Deserialize)]
-struct Good {
-    base: Value,
-    cases: Vec<GoodCase>,
-}
-
-#[derive(Deserialize)]
-struct GoodCase {
-    name: String,
-    change: Value,
-}
-
-#[derive(Deserialize)]
-struct Bad {
-    cases: Vec<BadCase>,
-}
-
-#[derive(Deserialize)]
-struct BadCase {
-    name: String,
-    field: String,
-    by: Judge,
-    change: Value,
-}
-
-#[derive(Deserialize, PartialEq)]
-#[serde(rename_all = "lowercase")]
-enum Judge {
-    Schema,
-    Rule,
-    Operator,
-}
-
-#[derive(Deserialize)]
-struct Updates {
-    cases: Vec<UpdateCase>,
-}
-
-#[derive(Deserialize)]
-struct UpdateCase {
-    name: String,
-    field: Option<String>,
-    from: Value,
-    to: Value,
-}
-
-fn good() -> Good {
-    serde_yaml::from_str(include_str!("rules/good.yaml")).unwrap()
-}
-
-fn bad() -> Bad {
-    serde_yaml::from_str(include_str!("rules/bad.yaml")).unwrap()
-}
-
-fn updates() -> Updates {
-    serde_yaml::from_str(include_str!("rules/updates.yaml")).unwrap()
-}
-
-/// RFC 7386: null removes.
-fn changed(base: &Value, change: &Value) -> Value {
-    let Value::Object(changes) = change else { return change.clone() };
-    let mut merged = base.as_object().cloned().unwrap_or_default();
-    for (name, change) in changes {
-        if change.is_null() {
-            merged.remove(name);
-        } else {
-            let old = merged.get(name).cloned().unwrap_or(Value::Null);
-            merged.insert(name.clone(), changed(&old, change));
-        }
-    }
-    Value::Object(merged)
-}
+use tables::{Judge, bad, changed, good, updates};
 
 fn schema() -> Value {
     let definition = serde_json::to_value(crd::definition()).unwrap();
@@ -126,7 +56,7 @@ fn what_is_right_is_accepted_by_rules_and_by_checks() {
 #[test]
 fn what_the_rules_refuse_is_refused_in_words_that_name_the_field() {
     let (good, schema) = (good(), schema());
-    for case in bad().cases {
+    for case in bad() {
         let set = changed(&good.base, &case.change);
         let words = rules(&schema, &set, None);
         let named = words.iter().any(|words| words.starts_with(&format!("{}: must", case.field)));
@@ -141,7 +71,7 @@ fn what_the_rules_refuse_is_refused_in_words_that_name_the_field() {
 #[test]
 fn the_checks_refuse_everything_that_the_api_server_does_and_name_field_and_bounds() {
     let good = good();
-    for case in bad().cases {
+    for case in bad() {
         let set = changed(&good.base, &case.change);
         let Ok(set) = serde_json::from_value::<OrderedPartitionSet>(set) else {
             assert!(case.by == Judge::Schema, "{}: is no set at all", case.name);
@@ -158,7 +88,7 @@ fn the_checks_refuse_everything_that_the_api_server_does_and_name_field_and_boun
 #[test]
 fn what_is_immutable_cannot_be_changed_and_the_rest_can() {
     let (good, schema) = (good(), schema());
-    for case in updates().cases {
+    for case in updates() {
         let old = changed(&good.base, &case.from);
         let new = changed(&good.base, &case.to);
         let words = rules(&schema, &new, Some(&old));
