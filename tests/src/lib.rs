@@ -6,6 +6,7 @@
 
 pub mod binary;
 pub mod cluster;
+pub mod controlplane;
 pub mod demo;
 pub mod flights;
 pub mod helm;
