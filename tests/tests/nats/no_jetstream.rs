@@ -1,7 +1,7 @@
 //! No `JetStream` where it was asked for: the truth about it, and healing without a new connection.
 
-use lanekeeper_nats::{Bucket, Cause, ConnectSettings, Connection, Files, observe, observe::FactsError};
-use lanekeeper_tests::{LATEST, NatsServer, ServerBuilder, VERSIONS, wait_until};
+use lanekeeper_nats::{Bucket, Cause, ConnectSettings, Connection, Files, observe};
+use lanekeeper_tests::{LATEST, NatsServer, ServerBuilder, TOO_OLD, VERSIONS, wait_until};
 
 use crate::common::{DEADLINE, settings};
 
@@ -132,8 +132,8 @@ async fn facts_say_the_version_and_its_level() {
 
 #[tokio::test]
 async fn an_old_server_is_refused_by_version() {
-    let error =
-        FactsError::ServerTooOld { servers: "nats://x:4222".into(), version: "2.10.29".into(), api_level: 0 };
-    assert_eq!(error.cause(), Cause::ServerTooOld);
-    assert!(error.to_string().contains("2.11"), "{error}");
+    let server = NatsServer::start(TOO_OLD).await;
+    let connection = Connection::connect(settings(&server)).await.expect("it connects");
+    let words = refused(&connection, Cause::ServerTooOld).await;
+    assert!(words.contains("version 2.10.") && words.contains("2.11 is the oldest"), "{words}");
 }

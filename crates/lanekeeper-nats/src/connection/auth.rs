@@ -80,13 +80,11 @@ fn jwt_and_seed(text: &str) -> io::Result<(&str, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
     fn files(entries: &[(&str, &str)]) -> Files {
         let entries = entries.iter().map(|(name, text)| ((*name).to_owned(), text.as_bytes().to_vec()));
-        Files::Memory(BTreeMap::from_iter(entries))
+        Files::Memory(entries.collect())
     }
 
     #[test]

@@ -86,7 +86,7 @@ impl Bucket {
             }
         }
         let missing = format!("a copy of bucket '{}' that is up to date", self.name());
-        Err(self.api_error(ApiError::Incomplete { operation, missing }))
+        Err(self.api_error(ApiError::Incomplete { operation: operation.into(), missing: missing.into() }))
     }
 
     async fn multi_last(&self, operation: &str, wanted: &BTreeSet<&str>) -> Result<Answer, KvError> {

@@ -1,6 +1,6 @@
 //! Reading one key.
 
-use async_nats::{HeaderMap, Message};
+use async_nats::{HeaderMap, HeaderValue, Message};
 use bytes::Bytes;
 use lanekeeper_core::plan::Revisioned;
 use serde::de::DeserializeOwned;
@@ -59,7 +59,7 @@ impl Bucket {
     /// A message of the bucket, as direct reads give it.
     pub(super) fn entry(&self, operation: &str, message: &Message) -> Result<Entry, KvError> {
         let headers = message.headers.as_ref();
-        let header = |name: &str| headers.and_then(|headers| headers.get(name)).map(|value| value.as_str());
+        let header = |name: &str| headers.and_then(|headers| headers.get(name)).map(HeaderValue::as_str);
         let missing = |name: &str| self.unreadable(operation, &format!("there is no header {name}"));
         let subject = header("Nats-Subject").ok_or_else(|| missing("Nats-Subject"))?;
         let key = self.key_of(subject).ok_or_else(|| self.unreadable(operation, subject))?.to_owned();
@@ -73,7 +73,7 @@ impl Bucket {
     pub(super) async fn unanswered(&self, operation: &str, error: RequestError) -> KvError {
         let bucket = self.name().to_owned();
         match self.connection().explain(operation, error) {
-            ApiError::Denied { violation, .. } => KvError::Forbidden { bucket, violation },
+            ApiError::Denied { violation, .. } => KvError::Forbidden { bucket, violation: violation.into() },
             error @ ApiError::NoResponders { .. } => match self.info().await {
                 Err(KvError::BucketMissing { .. }) => KvError::BucketMissing { bucket },
                 Ok(info) if !info.config["allow_direct"].as_bool().unwrap_or(false) => {
@@ -86,7 +86,7 @@ impl Bucket {
     }
 
     pub(super) fn unreadable(&self, operation: &str, error: &str) -> KvError {
-        let error = ApiError::Unreadable { operation: operation.to_owned(), error: error.to_owned() };
+        let error = ApiError::Unreadable { operation: operation.into(), error: error.into() };
         KvError::Api { bucket: self.name().to_owned(), error }
     }
 
@@ -94,7 +94,7 @@ impl Bucket {
     pub(super) fn api_error(&self, error: ApiError) -> KvError {
         let bucket = self.name().to_owned();
         match error {
-            ApiError::Denied { violation, .. } => KvError::Forbidden { bucket, violation },
+            ApiError::Denied { violation, .. } => KvError::Forbidden { bucket, violation: violation.into() },
             error if error.code() == Some(Code::StreamMissing) => KvError::BucketMissing { bucket },
             error => KvError::Api { bucket, error },
         }
@@ -103,7 +103,7 @@ impl Bucket {
 
 fn is_deletion(headers: Option<&HeaderMap>) -> bool {
     let Some(headers) = headers else { return false };
-    let operation = headers.get("KV-Operation").map(|value| value.as_str());
+    let operation = headers.get("KV-Operation").map(HeaderValue::as_str);
     // Servers write a marker of their own when a limit removed a key.
     matches!(operation, Some("DEL" | "PURGE")) || headers.get("Nats-Marker-Reason").is_some()
 }

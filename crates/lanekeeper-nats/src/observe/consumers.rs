@@ -55,7 +55,10 @@ pub async fn consumers(connection: &Connection, stream: &str) -> Result<Vec<Cons
             return Ok(found.into_values().collect());
         }
     }
-    Err(ApiError::Incomplete { operation, missing: "a list that stays the same while it is read".into() })
+    Err(ApiError::Incomplete {
+        operation: operation.into(),
+        missing: "a list that stays the same while it is read".into(),
+    })
 }
 
 async fn read_pages(
@@ -70,8 +73,8 @@ async fn read_pages(
         let page: Page = connection.api(operation, &json!({ "offset": offset })).await?;
         if let Some(missing) = page.missing.filter(|names| !names.is_empty()) {
             return Err(ApiError::Incomplete {
-                operation: operation.to_owned(),
-                missing: missing.join(", "),
+                operation: operation.into(),
+                missing: missing.join(", ").into(),
             });
         }
         let consumers = page.consumers.unwrap_or_default();
