@@ -26,5 +26,8 @@ pub use waiting::{Probe, TooLate, wait_for, wait_until};
 /// The server versions that everything must work with, the oldest first.
 pub const VERSIONS: [&str; 3] = ["2.11", "2.12", "2.15"];
 
+/// A version that is too old.
+pub const TOO_OLD: &str = "2.10";
+
 /// The version that tests use when the version is not what they are about.
 pub const LATEST: &str = "2.15";
