@@ -4,6 +4,8 @@
 //! component, and a component that is missing fails the test: it never skips one. Tests wait for conditions
 //! with a deadline ([`wait_until`]); they do not sleep, and no timing decides one.
 
+#![allow(clippy::panic, clippy::missing_panics_doc, reason = "a harness fails its test by panicking")]
+
 pub mod binary;
 pub mod cluster;
 pub mod controlplane;

@@ -33,7 +33,7 @@ codes! {
     /// No suitable peers for placement.
     NoPeers = 10005 => InsufficientResources,
     /// `JetStream` system temporarily unavailable.
-    ClusterUnavailable = 10008 => InsufficientResources,
+    ClusterUnavailable = 10008 => JetStreamUnavailable,
     /// Consumer name already in use.
     ConsumerNameInUse = 10013 => ConsumerConflict,
     /// Consumer not found.
