@@ -6,35 +6,15 @@
 // The helpers of tests may fail as the tests themselves do.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod rule;
 mod tables;
 
-use kube::core::cel::{ErrorKind, Validator, apply_defaults};
-use lanekeeper_api::{OrderedPartitionSet, crd, invalid::Invalid, validate};
+use kube::core::cel::apply_defaults;
+use lanekeeper_api::{OrderedPartitionSet, invalid::Invalid, validate};
 use serde_json::Value;
 
+use rule::{rules, schema};
 use tables::{Judge, bad, changed, good, updates};
-
-fn schema() -> Value {
-    let definition = serde_json::to_value(crd::definition()).unwrap();
-    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
-}
-
-/// The words of every CEL rule that refuses, after defaults as the API server fills them in.
-fn rules(schema: &Value, set: &Value, old: Option<&Value>) -> Vec<String> {
-    let set = apply_defaults(schema, set);
-    let old = old.map(|old| apply_defaults(schema, old));
-    match Validator::new().validate(schema, &set, old.as_ref()) {
-        Ok(()) => Vec::new(),
-        Err(errors) => errors
-            .into_vec()
-            .into_iter()
-            .map(|error| {
-                assert_eq!(error.kind, ErrorKind::ValidationFailure, "{}: {}", error.rule, error.message);
-                error.message
-            })
-            .collect(),
-    }
-}
 
 fn checks(set: &Value) -> Result<validate::Validated, Vec<Invalid>> {
     let set: OrderedPartitionSet = serde_json::from_value(set.clone()).unwrap();
