@@ -1,0 +1,26 @@
+//! The worker against real servers: order, failures, deadlines, shutdowns and everything that breaks.
+//!
+//! Waits are short by default; `LANEKEEPER_CASES=full` runs the long ones at full length.
+
+mod deadlines;
+mod failing;
+mod following;
+mod http;
+mod journal;
+mod order;
+mod owners;
+mod process;
+mod reconnect;
+mod rig;
+mod shutdown;
+mod vanishing;
+
+use std::time::Duration;
+
+/// Long enough for a busy machine; nothing is decided by it but a failure.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Whether waits have the length that the cases name.
+fn full_length() -> bool {
+    std::env::var("LANEKEEPER_CASES").is_ok_and(|value| value == "full")
+}

@@ -1,0 +1,235 @@
+//! The real `lanekeeper-worker`, as a process of its own, in front of a handler behind HTTP.
+
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::{Arc, Mutex, OnceLock},
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::Bytes,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use lanekeeper_tests::wait_until;
+use tokio::{net::TcpListener, process::Child};
+
+use crate::{
+    DEADLINE,
+    journal::{End, Journal},
+    rig::{Rig, STREAM},
+};
+
+/// Builds the program once, or fails with cargo's own words.
+pub fn binary() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+        let built = Command::new(cargo)
+            .args(["build", "-p", "lanekeeper-worker", "--bin", "lanekeeper-worker", "--message-format=json"])
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+            .stderr(Stdio::inherit())
+            .output()
+            .expect("cargo can be started");
+        assert!(built.status.success(), "lanekeeper-worker could not be built");
+        let executable = |line: &[u8]| {
+            let message: serde_json::Value = serde_json::from_slice(line).ok()?;
+            let is_it = message["target"]["name"] == "lanekeeper-worker";
+            is_it.then(|| message["executable"].as_str().map(PathBuf::from)).flatten()
+        };
+        built.stdout.split(|byte| *byte == b'\n').find_map(executable).expect("cargo says where it is")
+    })
+}
+
+/// A worker as a process. It is killed when the value is dropped.
+pub struct WorkerProcess {
+    child: Child,
+    pub admin: SocketAddr,
+    folder: tempfile::TempDir,
+}
+
+impl WorkerProcess {
+    pub async fn start(rig: &Rig, pod: &str, handler: &str) -> Self {
+        Self::start_with(rig, pod, handler, &[], &[]).await
+    }
+
+    pub async fn start_with(
+        rig: &Rig,
+        pod: &str,
+        handler: &str,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let log = std::fs::File::create(folder.path().join("log")).unwrap();
+        let child = tokio::process::Command::new(binary())
+            .args(["--admin-address", "127.0.0.1:0"])
+            .args(arguments)
+            .env_clear()
+            .env("LANEKEEPER_NAMESPACE", &rig.set.namespace)
+            .env("LANEKEEPER_SET", &rig.set.name)
+            .env("LANEKEEPER_PARTITION", "0")
+            .env("LANEKEEPER_POD", pod)
+            .env("LANEKEEPER_STREAM", STREAM)
+            .env("LANEKEEPER_NATS_SERVERS", rig.server.url())
+            .env("LANEKEEPER_HANDLER_URL", handler)
+            .envs(variables.iter().copied())
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .expect("the worker can be started");
+        let mut process = Self { child, admin: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), folder };
+        process.admin = wait_until(DEADLINE, "the worker to say its admin address", || {
+            let address = process.logged("health and metrics").and_then(|line| line["address"].as_str()?.parse().ok());
+            let log = process.log();
+            async move { address.ok_or(log) }
+        })
+        .await;
+        process
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// The first line of the log with this message.
+    pub fn logged(&self, message: &str) -> Option<serde_json::Value> {
+        let parsed = self.log().lines().filter_map(|line| serde_json::from_str(line).ok()).collect::<Vec<serde_json::Value>>();
+        parsed.into_iter().find(|line| line["message"] == message)
+    }
+
+    pub fn signal(&self, signal: &str) {
+        let pid = self.child.id().expect("it runs").to_string();
+        let sent = Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap();
+        assert!(sent.success(), "SIG{signal} could not be sent");
+    }
+
+    /// Ends it with SIGKILL and waits until it is gone.
+    pub async fn kill(mut self) {
+        self.child.kill().await.unwrap();
+    }
+
+    /// Its exit code once it ended by itself.
+    pub async fn exit_code(&mut self) -> Option<i32> {
+        let ended = tokio::time::timeout(DEADLINE, self.child.wait()).await;
+        ended.unwrap_or_else(|_| panic!("the worker does not end: {}", self.log())).unwrap().code()
+    }
+
+    /// Status and body of a path of its admin server.
+    pub async fn ask(&self, path: &str) -> (u16, String) {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let mut stream = tokio::net::TcpStream::connect(self.admin).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+}
+
+/// What a handler got.
+#[derive(Debug, Clone)]
+pub struct Got {
+    pub headers: BTreeMap<String, String>,
+    pub body: Vec<u8>,
+}
+
+/// How long a request takes, and its answer.
+pub type Answer = (Duration, StatusCode, Vec<(&'static str, String)>);
+type Behaviour = dyn Fn(&Got) -> Answer + Send + Sync;
+
+struct Inner {
+    journal: Journal,
+    got: Mutex<Vec<Got>>,
+    behaviour: Box<Behaviour>,
+}
+
+/// A handler behind HTTP.
+pub struct HttpScript {
+    address: SocketAddr,
+    inner: Arc<Inner>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+struct Entry<'a> {
+    journal: &'a Journal,
+    index: usize,
+    ended: bool,
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.journal.end(self.index, End::Cut);
+        }
+    }
+}
+
+impl HttpScript {
+    pub async fn start(journal: &Journal, behaviour: impl Fn(&Got) -> Answer + Send + Sync + 'static) -> Self {
+        Self::start_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), journal, behaviour).await
+    }
+
+    pub async fn start_at(
+        address: SocketAddr,
+        journal: &Journal,
+        behaviour: impl Fn(&Got) -> Answer + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(address).await.expect("the address is free");
+        let address = listener.local_addr().unwrap();
+        let inner = Arc::new(Inner { journal: journal.clone(), got: Mutex::default(), behaviour: Box::new(behaviour) });
+        let router = Router::new().route("/in", post(handle)).with_state(Arc::clone(&inner));
+        let task = tokio::spawn(async move {
+            axum::serve(listener, router).await.unwrap();
+        });
+        Self { address, inner, task }
+    }
+
+    /// Each message takes this long and works.
+    pub async fn taking(journal: &Journal, time: Duration) -> Self {
+        Self::start(journal, move |_| (time, StatusCode::NO_CONTENT, Vec::new())).await
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}/in", self.address)
+    }
+
+    pub fn got(&self) -> Vec<Got> {
+        self.inner.got.lock().unwrap().clone()
+    }
+}
+
+impl Drop for HttpScript {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn handle(State(inner): State<Arc<Inner>>, headers: HeaderMap, body: Bytes) -> Response {
+    let text = |value: &axum::http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    let headers: BTreeMap<String, String> =
+        headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
+    let number = |name: &str| headers.get(name).and_then(|value| value.parse().ok()).unwrap_or_default();
+    let key = headers.get("ce-partitionkey").cloned().unwrap_or_default();
+    let index = inner.journal.begin("http", number("ce-sequence"), key, number("lane-attempt"));
+    let mut entry = Entry { journal: &inner.journal, index, ended: false };
+    let got = Got { headers, body: body.to_vec() };
+    inner.got.lock().unwrap().push(got.clone());
+    let (time, status, more) = (inner.behaviour)(&got);
+    tokio::time::sleep(time).await;
+    let works = status.is_success() || status == StatusCode::CONFLICT;
+    inner.journal.end(index, if works { End::Done } else { End::Failed });
+    entry.ended = true;
+    let mut response = (status, "said the handler").into_response();
+    for (name, value) in more {
+        response.headers_mut().insert(name, value.parse().unwrap());
+    }
+    response
+}
