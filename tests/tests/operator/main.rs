@@ -4,4 +4,13 @@
 //! There are no nodes, so Deployments never become available here: what pods do is the whole cluster's business.
 
 mod create;
+mod deletion;
+mod drift;
+mod drift_nats;
+mod groups;
+mod idle;
+mod mapping;
+mod reach;
+mod rescale;
 mod rig;
+mod specs;

@@ -1,0 +1,146 @@
+//! What keeps the operator from NATS is said truthfully, and heals without a restart.
+
+use lanekeeper_tests::{LATEST, NatsServer};
+use serde_json::json;
+
+use crate::rig::Rig;
+
+const ACCOUNTS: &str = r#"
+accounts {
+  WITH { jetstream: enabled, users: [{user: with, password: pw}] }
+  WITHOUT { users: [{user: without, password: pw}] }
+}
+"#;
+
+#[tokio::test]
+async fn nats_that_goes_and_comes_back_is_a_condition_and_no_more() {
+    let (mut rig, operator) = Rig::start("down").await;
+    rig.create("orders", rig.spec(2)).await.unwrap();
+    rig.wait_lanes("orders").await;
+    rig.nats.kill();
+    let message = rig.wait_condition("orders", "Ready", "False/NatsUnreachable").await;
+    let address = rig.nats.address().to_string();
+    assert!(message.contains(&address), "{message} names {address}");
+    // Workers run on while the operator cannot look.
+    assert_eq!(rig.deployment_names().await, ["orders-0", "orders-1"]);
+    rig.wait_condition("orders", "LanesReady", "Unknown/NatsUnreachable").await;
+    assert_eq!(rig.get("orders").await.status.unwrap().partitions, 2);
+    rig.nats.start_again().await;
+    rig.wait_condition("orders", "Ready", "False/WorkersStarting").await;
+    rig.wait_event("NatsUnreachable", &address).await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_without_jetstream_is_told_from_one_that_cannot_be_reached() {
+    let rig = Rig::prepare("no-jetstream", NatsServer::builder(LATEST).without_jetstream().start().await).await;
+    let operator = rig.operator().await;
+    rig.create("orders", rig.spec(1)).await.unwrap();
+    let message = rig.wait_condition("orders", "Ready", "False/JetStreamUnavailable").await;
+    assert!(message.contains("JetStream"), "{message}");
+    assert_eq!(rig.deployment_names().await, Vec::<String>::new());
+    let mut rig = rig;
+    rig.nats.restart_with(|settings| settings.jetstream("")).await;
+    rig.wait_lanes("orders").await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn an_account_without_jetstream_and_a_wrong_domain_are_said() {
+    let config = format!("{ACCOUNTS}\nno_auth_user: without");
+    let nats = NatsServer::builder(LATEST).jetstream("domain: hub").config(&config).start().await;
+    let mut rig = Rig::prepare("account", nats).await;
+    let operator = rig.operator().await;
+    rig.create("orders", rig.spec(1)).await.unwrap();
+    rig.wait_condition("orders", "Ready", "False/JetStreamUnavailable").await;
+
+    let mut elsewhere = rig.spec(1);
+    elsewhere["nats"]["jetStreamDomain"] = json!("nowhere");
+    elsewhere["stream"]["name"] = json!("OTHER");
+    elsewhere["stream"]["subjects"] = json!(["other.*"]);
+    elsewhere["mapping"]["subject"] = json!("other.*");
+    rig.create("elsewhere", elsewhere).await.unwrap();
+    let message = rig.wait_condition("elsewhere", "Ready", "False/JetStreamUnavailable").await;
+    assert!(message.contains("nowhere"), "{message}");
+
+    let config = format!("{ACCOUNTS}\nno_auth_user: with");
+    rig.nats.restart_with(|settings| settings.config(&config)).await;
+    rig.wait_lanes("orders").await;
+    rig.patch("elsewhere", json!({"spec": {"nats": {"jetStreamDomain": "hub"}}})).await;
+    rig.wait_lanes("elsewhere").await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_user_that_may_not_do_it_is_told_what_it_lacks_and_nothing_is_half_made() {
+    let config = |denied: &str| {
+        format!(
+            r#"
+accounts {{
+  A {{ jetstream: enabled, users: [{{user: a, password: pw, permissions: {{publish: {{deny: [{denied}]}}}}}}] }}
+}}
+no_auth_user: a
+"#
+        )
+    };
+    let nats = NatsServer::builder(LATEST).config(&config(r#""$JS.API.STREAM.CREATE.KV_lanekeeper""#)).start().await;
+    let mut rig = Rig::prepare("denied", nats).await;
+    let operator = rig.operator().await;
+    rig.create("orders", rig.spec(1)).await.unwrap();
+    let message = rig.wait_condition("orders", "Ready", "False/KvForbidden").await;
+    assert!(message.contains("$JS.API.STREAM.CREATE.KV_lanekeeper"), "{message}");
+    assert!(rig.stream("ORDERS").await.is_none(), "nothing is made without a bucket");
+    assert_eq!(rig.deployment_names().await, Vec::<String>::new());
+
+    let stream = config(r#""$JS.API.STREAM.CREATE.ORDERS""#);
+    rig.nats.restart_with(|settings| settings.config(&stream)).await;
+    let message = rig.wait_condition("orders", "Ready", "False/PermissionDenied").await;
+    assert!(message.contains("$JS.API.STREAM.CREATE.ORDERS"), "{message}");
+
+    let nothing = config(r#""unused""#);
+    rig.nats.restart_with(|settings| settings.config(&nothing)).await;
+    rig.wait_lanes("orders").await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn credentials_that_are_missing_wrong_or_refused_are_named_and_never_quoted() {
+    let config = "authorization { user: me, password: secret }";
+    let rig = Rig::prepare("credentials", NatsServer::builder(LATEST).config(config).start().await).await;
+    let operator = rig.operator().await;
+    rig.create("orders", rig.spec(1)).await.unwrap();
+    rig.wait_condition("orders", "Ready", "False/AuthorizationFailed").await;
+
+    let reference = json!({"spec": {"nats": {"credentialsSecretRef": {"name": "nats-creds", "key": "user.creds"}}}});
+    rig.patch("orders", reference).await;
+    let message = rig.wait_condition("orders", "Ready", "False/CredentialsMissing").await;
+    assert!(message.contains("Secret 'nats-creds'"), "{message}");
+    rig.secret("nats-creds", json!({"other": "geheim"})).await;
+    let message = wait_message(&rig, "has no key 'user.creds'").await;
+    assert!(!message.contains("geheim"), "{message}");
+    rig.secret("nats-creds", json!({"other": null, "user.creds": "geheim"})).await;
+    let message = rig.wait_condition("orders", "Ready", "False/CredentialsInvalid").await;
+    assert!(!message.contains("geheim"), "{message}");
+    operator.stop().await;
+}
+
+async fn wait_message(rig: &Rig, words: &str) -> String {
+    lanekeeper_tests::wait_until(crate::rig::DEADLINE, words, || async {
+        let conditions = rig.get("orders").await.status.unwrap_or_default().conditions;
+        let ready = conditions.into_iter().find(|one| one.type_ == "Ready").map(|one| one.message).unwrap_or_default();
+        if ready.contains(words) { Ok(ready) } else { Err(ready) }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn copies_that_one_server_cannot_place_are_the_servers_own_words() {
+    let (rig, operator) = Rig::start("copies").await;
+    let mut spec = rig.spec(1);
+    spec["stream"]["replicas"] = json!(3);
+    rig.create("orders", spec).await.unwrap();
+    let message = rig.wait_condition("orders", "Ready", "False/InsufficientResources").await;
+    assert!(message.contains("error code"), "{message}");
+    assert_eq!(rig.deployment_names().await, Vec::<String>::new());
+    operator.stop().await;
+}
