@@ -2,7 +2,7 @@
 //!
 //! A Deployment is written only when it differs from what is wanted, so that a set at rest writes nothing; server-side
 //! apply then gives back what a person changed and takes away what is not wanted any more. A Deployment of the same
-//! name with another controller is never touched.
+//! name with another controller, or with none and not our labels, is never touched.
 
 use std::{
     collections::HashMap,
@@ -179,7 +179,7 @@ impl<'a> Deployments<'a> {
             news.done(Reason::DeploymentCreated, format!("Deployment {name} was created"));
             return Ok(true);
         };
-        if !is_controlled_by(&live, self.uid) {
+        if !is_controlled_by(&live, self.uid) && !is_orphan_of(&live, &wanted) {
             return Err(DeploymentError::Foreign { name, owner: controller(&live) });
         }
         if live.metadata.deletion_timestamp.is_some() {
@@ -248,6 +248,14 @@ impl<'a> Deployments<'a> {
         let patched = self.api.patch(name, &parameters, &Patch::Apply(wanted)).await;
         patched.map_err(|error| DeploymentError::of(name, error))
     }
+}
+
+/// Whether nobody controls an object that has all of our labels: somebody took the owner away, or deleted an earlier
+/// set and left its children.
+fn is_orphan_of(live: &DynamicObject, wanted: &Value) -> bool {
+    let controlled = live.owner_references().iter().any(|owner| owner.controller == Some(true));
+    let labels = wanted["metadata"]["labels"].as_object().into_iter().flatten();
+    !controlled && labels.into_iter().all(|(name, value)| live.labels().get(name).map(String::as_str) == value.as_str())
 }
 
 fn compared(wanted: &Value, live: &DynamicObject) -> Vec<Difference> {

@@ -283,13 +283,10 @@ impl Rig {
     }
 
     pub(crate) async fn secret(&self, name: &str, data: Value) {
-        let secret: Secret = serde_json::from_value(json!({"metadata": {"name": name}, "stringData": data})).unwrap();
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data});
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let parameters = PatchParams::apply("tests").force();
-        let mut value = serde_json::to_value(&secret).unwrap();
-        value["apiVersion"] = json!("v1");
-        value["kind"] = json!("Secret");
-        secrets.patch(name, &parameters, &Patch::Apply(&value)).await.expect("a Secret can be made");
+        secrets.patch(name, &parameters, &Patch::Apply(&secret)).await.expect("a Secret can be made");
     }
 }
 
