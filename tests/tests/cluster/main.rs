@@ -4,6 +4,8 @@
 //! the manifests of `examples/flights`. What a story claims about order is judged by the journals that the handlers
 //! keep. Needs root, as the cluster does; what is missing fails the stories, it never skips them.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "the helpers of tests fail by panicking, as tests do")]
+
 mod changes;
 mod deletion;
 mod drift;

@@ -84,7 +84,7 @@ impl Story {
 
     /// Applies the set and waits until it and all its workers are ready.
     pub(crate) async fn apply_and_wait(&self) {
-        self.kubectl.apply(&[self.set.clone()]).unwrap();
+        self.kubectl.apply(std::slice::from_ref(&self.set)).unwrap();
         self.wait_until_ready().await;
     }
 
@@ -95,7 +95,7 @@ impl Story {
             if !is_ready(&set) {
                 return Err(format!("Ready is {:?}", condition(&set, "Ready")));
             }
-            let wanted = set["spec"]["partitions"].as_u64().unwrap() as usize;
+            let wanted = usize::try_from(set["spec"]["partitions"].as_u64().unwrap()).unwrap();
             let pods = self.workers().await;
             let ready = pods.iter().filter(|pod| pod_is_ready(pod)).count();
             if ready == wanted && pods.len() == wanted {
