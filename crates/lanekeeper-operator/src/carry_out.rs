@@ -120,11 +120,19 @@ fn tell(set: &SetName, before: Option<&Record>, step: &Step, news: &mut News) {
                     LaneState::Created | LaneState::Retiring => {}
                     LaneState::Open => news.done(
                         Reason::LaneOpened,
-                        format!("partition {}: consumer {consumer} from sequence {}", lane.share.partition(), lane.start),
+                        format!(
+                            "partition {}: consumer {consumer} from sequence {}",
+                            lane.share.partition(),
+                            lane.start
+                        ),
                     ),
                     LaneState::Settled => news.done(
                         Reason::LaneClosed,
-                        format!("partition {}: consumer {consumer} at sequence {}", lane.share.partition(), lane.checkpoint),
+                        format!(
+                            "partition {}: consumer {consumer} at sequence {}",
+                            lane.share.partition(),
+                            lane.checkpoint
+                        ),
                     ),
                 }
             }
@@ -134,7 +142,8 @@ fn tell(set: &SetName, before: Option<&Record>, step: &Step, news: &mut News) {
             news.warn(Reason::ConsumerRepaired, format!("consumer {}: {}", spec.name, fields.join("; ")));
         }
         Step::DeleteConsumer { incarnation, name } => {
-            let named = before.is_some_and(|record| record.lanes.iter().any(|lane| lane.incarnation == *incarnation));
+            let named =
+                before.is_some_and(|record| record.lanes.iter().any(|lane| lane.incarnation == *incarnation));
             if !named {
                 news.warn(Reason::OrphanDeleted, format!("consumer {name}"));
             }

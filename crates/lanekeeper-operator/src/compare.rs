@@ -43,7 +43,8 @@ fn compare(path: &str, wanted: &Value, live: Option<&Value>, found: &mut Vec<Dif
 }
 
 fn compare_lists(path: &str, wanted: &[Value], live: &[Value], found: &mut Vec<Difference>) {
-    let key = KEYS.into_iter().find(|key| !wanted.is_empty() && wanted.iter().all(|one| one.get(key).is_some()));
+    let key =
+        KEYS.into_iter().find(|key| !wanted.is_empty() && wanted.iter().all(|one| one.get(key).is_some()));
     if let Some(key) = key {
         for entry in wanted {
             let id = &entry[key];
@@ -96,7 +97,8 @@ mod tests {
 
     #[test]
     fn what_the_server_or_a_neighbour_adds_is_no_difference() {
-        let wanted = json!({"spec": {"containers": [{"name": "lane", "env": [{"name": "A", "value": "1"}]}]}});
+        let wanted =
+            json!({"spec": {"containers": [{"name": "lane", "env": [{"name": "A", "value": "1"}]}]}});
         let live = json!({"spec": {
             "dnsPolicy": "ClusterFirst",
             "containers": [

@@ -46,7 +46,12 @@ impl Connections {
     }
 
     /// The connection for these servers and Secrets of one set; connects when there is none.
-    pub async fn get(&self, uid: &str, nats: &NatsAccess, secrets: &Secrets) -> Result<Connection, ConnectError> {
+    pub async fn get(
+        &self,
+        uid: &str,
+        nats: &NatsAccess,
+        secrets: &Secrets,
+    ) -> Result<Connection, ConnectError> {
         let connection = self.shared(nats, secrets).await?;
         self.last.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned(), connection.clone());
         Ok(connection)

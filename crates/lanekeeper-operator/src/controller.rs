@@ -40,7 +40,11 @@ const DEBOUNCE: Duration = Duration::from_millis(30);
 type Requests = BoxStream<'static, ReconcileRequest<Guarded>>;
 
 /// Runs until `end`, then lets the passes that run come to their end. `namespace` limits what is looked at.
-pub async fn run(context: Arc<Context>, namespace: Option<String>, end: impl Future<Output = ()> + Send + 'static) {
+pub async fn run(
+    context: Arc<Context>,
+    namespace: Option<String>,
+    end: impl Future<Output = ()> + Send + 'static,
+) {
     let (sets, sets_writer) = reflector::store();
     let deployments_writer = Writer::new(deployments::resource());
     let (pods, pods_writer) = reflector::store();
@@ -138,7 +142,12 @@ fn deployments_changed(client: &Client, namespace: Option<&str>, writer: Writer<
     })
 }
 
-fn pods_changed(client: &Client, namespace: Option<&str>, writer: Writer<Pod>, context: Arc<Context>) -> Requests {
+fn pods_changed(
+    client: &Client,
+    namespace: Option<&str>,
+    writer: Writer<Pod>,
+    context: Arc<Context>,
+) -> Requests {
     let api: Api<Pod> = match namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
@@ -175,7 +184,10 @@ fn of_workers() -> watcher::Config {
 /// The set that a Deployment or pod names by its label.
 fn related(namespace: Option<String>, set: Option<&String>) -> Option<ReconcileRequest<Guarded>> {
     let obj_ref = ObjectRef::new(set?).within(&namespace?);
-    Some(ReconcileRequest { obj_ref, reason: ReconcileReason::Custom { reason: "a worker changed".to_owned() } })
+    Some(ReconcileRequest {
+        obj_ref,
+        reason: ReconcileReason::Custom { reason: "a worker changed".to_owned() },
+    })
 }
 
 /// The object of an event, and whether it is gone.

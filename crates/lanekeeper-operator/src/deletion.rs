@@ -41,7 +41,8 @@ pub async fn hold(scope: &Scope, set: &OrderedPartitionSet) -> Result<(), Failur
 /// Lets the set go.
 async fn release(scope: &Scope, meta: &kube::api::ObjectMeta) -> Result<(), kube::Error> {
     let finalizers = meta.finalizers.as_deref().unwrap_or_default();
-    let rest: Vec<&str> = finalizers.iter().map(String::as_str).filter(|one| *one != labels::FINALIZER).collect();
+    let rest: Vec<&str> =
+        finalizers.iter().map(String::as_str).filter(|one| *one != labels::FINALIZER).collect();
     write_finalizers(scope, meta, &rest).await
 }
 

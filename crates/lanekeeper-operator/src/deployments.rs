@@ -9,13 +9,13 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use k8s_openapi::api::apps::v1::Deployment;
 use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DeleteParams, Patch, PatchParams, Preconditions},
     core::{DynamicObject, params::ValidationDirective},
     runtime::reflector::{ObjectRef, Store},
 };
-use k8s_openapi::api::apps::v1::Deployment;
 use lanekeeper_api::reason::Reason;
 use serde_json::Value;
 
@@ -36,7 +36,9 @@ const MAX_PATHS: usize = 5;
 #[derive(Debug, thiserror::Error)]
 pub enum DeploymentError {
     /// Somebody else's.
-    #[error("Deployment {name} exists and belongs to {owner}; the operator takes over none: delete or rename it")]
+    #[error(
+        "Deployment {name} exists and belongs to {owner}; the operator takes over none: delete or rename it"
+    )]
     Foreign {
         /// Its name.
         name: String,
@@ -86,7 +88,8 @@ impl DeploymentError {
         let refused = match &error {
             // An unknown field is a failure of the server's own in its eyes.
             kube::Error::Api(status) => {
-                matches!(status.code, 400 | 403 | 422) || status.message.contains("field not declared in schema")
+                matches!(status.code, 400 | 403 | 422)
+                    || status.message.contains("field not declared in schema")
             }
             _ => false,
         };
@@ -195,8 +198,13 @@ impl<'a> Deployments<'a> {
         let applied = self.patch(&name, &bound, true).await?;
         self.settled.set(applied.metadata.uid.clone(), compared(&wanted, &applied));
         let asked = |one: &DynamicObject| one.annotations().get(labels::APPLIED).cloned();
-        if applied.metadata.resource_version != live.metadata.resource_version && asked(&applied) == asked(&live) {
-            news.done(Reason::DeploymentRepaired, format!("Deployment {name} was changed back: {}", paths(&found)));
+        if applied.metadata.resource_version != live.metadata.resource_version
+            && asked(&applied) == asked(&live)
+        {
+            news.done(
+                Reason::DeploymentRepaired,
+                format!("Deployment {name} was changed back: {}", paths(&found)),
+            );
         }
         Ok(true)
     }
@@ -255,7 +263,10 @@ impl<'a> Deployments<'a> {
 fn is_orphan_of(live: &DynamicObject, wanted: &Value) -> bool {
     let controlled = live.owner_references().iter().any(|owner| owner.controller == Some(true));
     let labels = wanted["metadata"]["labels"].as_object().into_iter().flatten();
-    !controlled && labels.into_iter().all(|(name, value)| live.labels().get(name).map(String::as_str) == value.as_str())
+    !controlled
+        && labels
+            .into_iter()
+            .all(|(name, value)| live.labels().get(name).map(String::as_str) == value.as_str())
 }
 
 fn compared(wanted: &Value, live: &DynamicObject) -> Vec<Difference> {
@@ -265,7 +276,8 @@ fn compared(wanted: &Value, live: &DynamicObject) -> Vec<Difference> {
 
 fn controller(object: &DynamicObject) -> String {
     let owner = object.owner_references().iter().find(|owner| owner.controller == Some(true));
-    owner.map_or_else(|| "nobody".to_owned(), |owner| format!("{} {} ({})", owner.kind, owner.name, owner.uid))
+    owner
+        .map_or_else(|| "nobody".to_owned(), |owner| format!("{} {} ({})", owner.kind, owner.name, owner.uid))
 }
 
 fn paths(found: &[Difference]) -> String {

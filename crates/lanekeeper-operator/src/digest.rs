@@ -11,7 +11,8 @@ const PRIME: u64 = 0x0000_0100_0000_01b3;
 /// Sixteen hex digits; equal for equal values.
 pub fn digest(value: &Value) -> String {
     // `Value`'s objects are sorted maps, so equal values have equal texts.
-    let hash = value.to_string().bytes().fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
+    let hash =
+        value.to_string().bytes().fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
     format!("{hash:016x}")
 }
 

@@ -95,7 +95,11 @@ impl Events {
 }
 
 fn name(about: &ObjectReference) -> String {
-    format!("{}/{}", about.namespace.as_deref().unwrap_or_default(), about.name.as_deref().unwrap_or_default())
+    format!(
+        "{}/{}",
+        about.namespace.as_deref().unwrap_or_default(),
+        about.name.as_deref().unwrap_or_default()
+    )
 }
 
 fn shortened(note: &str) -> String {

@@ -40,7 +40,13 @@ impl Fences {
 
     /// Which of these have been gone for one `AckWait`. Those that are not among them are forgotten, unless they were
     /// [`Fences::seen`] and may still go.
-    pub fn elapsed(&self, uid: &str, gone: &BTreeSet<u64>, ack_wait: Duration, now: Instant) -> BTreeSet<u64> {
+    pub fn elapsed(
+        &self,
+        uid: &str,
+        gone: &BTreeSet<u64>,
+        ack_wait: Duration,
+        now: Instant,
+    ) -> BTreeSet<u64> {
         let mut sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
         let lanes = sets.entry(uid.to_owned()).or_default();
         lanes.retain(|incarnation, lane| lane.gone_since.is_none() || gone.contains(incarnation));

@@ -98,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    fn pod(status: Value) -> Pod {
+    fn pod(status: &Value) -> Pod {
         serde_json::from_value(json!({
             "metadata": {"namespace": "n", "name": "p"}, "spec": {"nodeName": "one", "containers": []}, "status": status,
         }))
@@ -106,11 +106,13 @@ mod tests {
     }
 
     fn node(ready: &str) -> Node {
-        serde_json::from_value(json!({"metadata": {}, "status": {"conditions": [{"type": "Ready", "status": ready}]}}))
-            .unwrap()
+        serde_json::from_value(
+            json!({"metadata": {}, "status": {"conditions": [{"type": "Ready", "status": ready}]}}),
+        )
+        .unwrap()
     }
 
-    fn lane(state: Value) -> Value {
+    fn lane(state: &Value) -> Value {
         let common = json!({"name": "lane", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state});
         json!([common])
     }
@@ -121,16 +123,16 @@ mod tests {
         let collected = json!([{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}]);
         let lost = json!({"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}});
         for (status, expected) in [
-            (json!({"phase": "Succeeded", "containerStatuses": lane(ended.clone())}), true),
-            (json!({"phase": "Failed", "containerStatuses": lane(ended.clone())}), true),
-            (json!({"phase": "Running", "containerStatuses": lane(ended.clone())}), false),
-            (json!({"phase": "Failed", "containerStatuses": lane(json!({"running": {}}))}), false),
-            (json!({"phase": "Failed", "containerStatuses": lane(lost)}), false),
-            (json!({"phase": "Failed", "containerStatuses": lane(ended), "conditions": collected}), false),
+            (json!({"phase": "Succeeded", "containerStatuses": lane(&ended)}), true),
+            (json!({"phase": "Failed", "containerStatuses": lane(&ended)}), true),
+            (json!({"phase": "Running", "containerStatuses": lane(&ended)}), false),
+            (json!({"phase": "Failed", "containerStatuses": lane(&json!({"running": {}}))}), false),
+            (json!({"phase": "Failed", "containerStatuses": lane(&lost)}), false),
+            (json!({"phase": "Failed", "containerStatuses": lane(&ended), "conditions": collected}), false),
             (json!({"phase": "Failed"}), false),
             (json!({}), false),
         ] {
-            assert_eq!(has_ended(&pod(status.clone())), expected, "{status}");
+            assert_eq!(has_ended(&pod(&status)), expected, "{status}");
         }
     }
 
@@ -138,17 +140,17 @@ mod tests {
     fn a_pod_that_is_gone_is_terminated_only_when_its_end_was_seen() {
         let ends = Ends::default();
         let now = Instant::now();
-        ends.note(&pod(json!({"phase": "Running"})), now);
+        ends.note(&pod(&json!({"phase": "Running"})), now);
         assert!(!ends.knows("n", "p"));
         assert_eq!(fate(None, None, ends.knows("n", "p")), Fate::Unreachable);
-        let ended = lane(json!({"terminated": {"exitCode": 1}}));
-        ends.note(&pod(json!({"phase": "Failed", "containerStatuses": ended})), now);
+        let ended = lane(&json!({"terminated": {"exitCode": 1}}));
+        ends.note(&pod(&json!({"phase": "Failed", "containerStatuses": ended})), now);
         assert_eq!(fate(None, None, ends.knows("n", "p")), Fate::Terminated);
     }
 
     #[test]
     fn a_running_pod_is_alive_unless_its_node_does_not_answer() {
-        let running = pod(json!({"phase": "Running"}));
+        let running = pod(&json!({"phase": "Running"}));
         assert_eq!(fate(Some(&running), Some(&node("True")), false), Fate::Alive);
         assert_eq!(fate(Some(&running), Some(&node("Unknown")), false), Fate::Unreachable);
         assert_eq!(fate(Some(&running), None, false), Fate::Unreachable, "its node is gone");

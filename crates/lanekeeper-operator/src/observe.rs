@@ -134,9 +134,10 @@ async fn read_keys(bucket: &Bucket, wanted: &Wanted, seen: &mut Seen) -> Result<
 /// Which consumers have been gone for one `AckWait`.
 fn measure_fences(scope: &Scope, wanted: &Wanted, observed: &mut Observed) {
     let (fences, uid) = (&scope.context.fences, &wanted.owner.uid);
-    let seen = observed.consumers.iter().map(|(incarnation, found)| {
-        (*incarnation, Duration::from_millis(found.ack_wait_milliseconds))
-    });
+    let seen = observed
+        .consumers
+        .iter()
+        .map(|(incarnation, found)| (*incarnation, Duration::from_millis(found.ack_wait_milliseconds)));
     fences.seen(uid, seen);
     let gone: BTreeSet<u64> = match &observed.record {
         None if observed.known_before => BTreeSet::from([WHOLE_SET]),

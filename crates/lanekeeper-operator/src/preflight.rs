@@ -6,8 +6,7 @@
 use std::time::Duration;
 
 use k8s_openapi::{
-    api::core::v1::Namespace,
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{Api, Client, CustomResourceExt, Resource};
 use lanekeeper_api::{OrderedPartitionSet, crd};
@@ -53,7 +52,8 @@ enum Missing {
 
 async fn check(client: &Client) -> Result<String, Missing> {
     let refused = |what: &str, error: &kube::Error| Missing::Yet(format!("{what}: {}", words(error)));
-    let version = client.apiserver_version().await.map_err(|error| refused("the API server's version", &error))?;
+    let version =
+        client.apiserver_version().await.map_err(|error| refused("the API server's version", &error))?;
     if number(&version.major).zip(number(&version.minor)).is_some_and(|found| found < OLDEST) {
         return Err(Missing::Never(PreflightError::KubernetesTooOld { found: version.git_version }));
     }
@@ -67,7 +67,8 @@ async fn check(client: &Client) -> Result<String, Missing> {
     complete(&installed).map_err(Missing::Yet)?;
     // Namespaces cannot be made anew with the same uid, and this one is never deleted.
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let system = namespaces.get("kube-system").await.map_err(|error| refused("namespace kube-system", &error))?;
+    let system =
+        namespaces.get("kube-system").await.map_err(|error| refused("namespace kube-system", &error))?;
     system.metadata.uid.ok_or_else(|| Missing::Yet("namespace kube-system has no uid".to_owned()))
 }
 
@@ -76,7 +77,8 @@ fn complete(installed: &CustomResourceDefinition) -> Result<(), String> {
     let name = OrderedPartitionSet::crd_name();
     let version = OrderedPartitionSet::version(&());
     let schema = |definition: &CustomResourceDefinition| {
-        let found = definition.spec.versions.iter().find(|one| one.name == version && one.served)?.schema.clone()?;
+        let found =
+            definition.spec.versions.iter().find(|one| one.name == version && one.served)?.schema.clone()?;
         serde_json::to_value(found.open_api_v3_schema?).ok()
     };
     let Some(found) = schema(installed) else {
@@ -99,7 +101,12 @@ fn complete(installed: &CustomResourceDefinition) -> Result<(), String> {
     ))
 }
 
-fn missing_fields(path: &str, wanted: &serde_json::Value, found: &serde_json::Value, missing: &mut Vec<String>) {
+fn missing_fields(
+    path: &str,
+    wanted: &serde_json::Value,
+    found: &serde_json::Value,
+    missing: &mut Vec<String>,
+) {
     for (name, field) in wanted["properties"].as_object().into_iter().flatten() {
         let path = format!("{path}.{name}");
         match found["properties"].get(name) {
@@ -131,7 +138,8 @@ mod tests {
             status: "True".into(),
             ..Default::default()
         };
-        let status = CustomResourceDefinitionStatus { conditions: Some(vec![condition]), ..Default::default() };
+        let status =
+            CustomResourceDefinitionStatus { conditions: Some(vec![condition]), ..Default::default() };
         CustomResourceDefinition { status: Some(status), ..crd::definition() }
     }
 

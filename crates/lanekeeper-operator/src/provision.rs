@@ -74,8 +74,10 @@ pub async fn stream(
             Judgement::Ours(_) => repair(connection, spec, &us, news).await?,
             Judgement::Conflict(differences) => {
                 let of = StreamOwner::of(&found).filter(|owner| owner.id != us.id);
-                let of = of.map(|owner| format!(", which set {} made,", path(scope, &owner))).unwrap_or_default();
-                let message = format!("stream {name}{of} differs from the specification: {}", joined(&differences));
+                let of =
+                    of.map(|owner| format!(", which set {} made,", path(scope, &owner))).unwrap_or_default();
+                let message =
+                    format!("stream {name}{of} differs from the specification: {}", joined(&differences));
                 return Err(Failure::new(About::Stream, Reason::StreamConfigConflict, message));
             }
             Judgement::NotOwned => {
@@ -198,7 +200,12 @@ fn maker(scope: &Scope, set: &Validated) -> Option<String> {
         (created, other.namespace().unwrap_or_default(), other.name_any())
     };
     let sets = scope.caches.sets.state();
-    let oldest = sets.iter().filter_map(|guarded| guarded.0.as_ref().ok()).filter(|other| same(other)).map(age).min()?;
+    let oldest = sets
+        .iter()
+        .filter_map(|guarded| guarded.0.as_ref().ok())
+        .filter(|other| same(other))
+        .map(age)
+        .min()?;
     let (_, namespace, name) = oldest;
     let ours = namespace == set.name.namespace && name == set.name.name;
     (!ours).then(|| format!("{namespace}/{name}"))

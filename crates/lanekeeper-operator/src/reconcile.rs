@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::{Resource, ResourceExt, runtime::controller::Action};
-use lanekeeper_api::{OrderedPartitionSet, invalid, reason::Reason, spec::Start, validate, validate::Validated};
+use lanekeeper_api::{
+    OrderedPartitionSet, invalid, reason::Reason, spec::Start, validate, validate::Validated,
+};
 use lanekeeper_core::{names::SetName, plan, record::Owner};
 
 use crate::{
@@ -81,9 +83,8 @@ impl<'a> Pass<'a> {
     }
 
     async fn story(&mut self) -> Result<(), Failure> {
-        let validated = validate::validate(self.set).map_err(|wrong| {
-            Failure::new(About::Spec, Reason::InvalidSpec, invalid::summary(&wrong))
-        })?;
+        let validated = validate::validate(self.set)
+            .map_err(|wrong| Failure::new(About::Spec, Reason::InvalidSpec, invalid::summary(&wrong)))?;
         self.findings.wanted = Some(validated.partitions);
         deletion::hold(self.scope, self.set).await?;
         let wanted = self.wanted(&validated);

@@ -61,8 +61,7 @@ mod tests {
     #[test]
     fn delays_grow_up_to_the_longest_and_start_again_after_success() {
         let retries = Retries::default();
-        let delays: Vec<Duration> =
-            (0..12).map(|_| retries.failed("u", Pace::Transient, LONGEST)).collect();
+        let delays: Vec<Duration> = (0..12).map(|_| retries.failed("u", Pace::Transient, LONGEST)).collect();
         assert!(delays[0] <= FIRST.mul_f64(1.25));
         assert!(delays[4] >= FIRST.mul_f64(8.0 * 0.75), "{delays:?}");
         assert!(delays.iter().all(|delay| *delay <= LONGEST.mul_f64(1.25)));

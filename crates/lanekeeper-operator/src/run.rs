@@ -45,7 +45,10 @@ pub enum RunError {
 }
 
 /// Runs with the client of the environment (in the cluster, or a kubeconfig) until `end`.
-pub async fn until(settings: Settings, end: impl Future<Output = ()> + Send + 'static) -> Result<(), RunError> {
+pub async fn until(
+    settings: Settings,
+    end: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), RunError> {
     let client = Client::try_default().await.map_err(|error| RunError::Client { error: Box::new(error) })?;
     with_client(client, settings, end).await
 }
@@ -92,9 +95,8 @@ async fn work(
     let context = Arc::new(Context::new(client, settings, cluster, metrics));
     not_ready.send_replace(None);
     tracing::info!(version = env!("CARGO_PKG_VERSION"), ?namespaces, "the operator works");
-    let controllers = namespaces
-        .into_iter()
-        .map(|namespace| controller::run(Arc::clone(&context), namespace, end.clone()));
+    let controllers =
+        namespaces.into_iter().map(|namespace| controller::run(Arc::clone(&context), namespace, end.clone()));
     futures::future::join_all(controllers).await;
     tracing::info!("the operator has ended its work");
     Ok(())
@@ -110,7 +112,8 @@ async fn patience(end: End) {
 }
 
 fn scopes(settings: &Settings) -> Vec<Option<String>> {
-    let named: Vec<_> = settings.watch_namespaces.iter().filter(|one| !one.is_empty()).cloned().map(Some).collect();
+    let named: Vec<_> =
+        settings.watch_namespaces.iter().filter(|one| !one.is_empty()).cloned().map(Some).collect();
     if named.is_empty() { vec![None] } else { named }
 }
 

@@ -51,7 +51,7 @@ pub struct Settings {
     pub concurrency: u16,
 
     /// Whether a changed number of partitions is carried out: `on`, or `off` to keep the old number in force.
-    #[arg(long, env = "LANEKEEPER_HANDOVER", default_value = "on", value_parser = switch, value_name = "on|off")]
+    #[arg(long, env = "LANEKEEPER_HANDOVER", default_value = "on", action = clap::ArgAction::Set, value_parser = switch, value_name = "on|off")]
     pub handover: bool,
 
     /// Where health and metrics are served.

@@ -47,7 +47,8 @@ pub fn workers(
     (0..partitions)
         .map(|partition| {
             let name = set.deployment(partition);
-            let deployment = deployments.iter().find(|one| one.name_any() == name && is_controlled_by(one, uid));
+            let deployment =
+                deployments.iter().find(|one| one.name_any() == name && is_controlled_by(one, uid));
             let number = partition.to_string();
             let pods: Vec<&Pod> =
                 pods.iter().filter(|pod| pod.labels().get(labels::PARTITION) == Some(&number)).collect();
@@ -79,17 +80,14 @@ fn trouble(name: &str, deployment: Option<&DynamicObject>, pods: &[&Pod]) -> Tro
         let reason = if quota { Reason::QuotaExceeded } else { Reason::WorkerNotReady };
         return Trouble::new(reason, format!("Deployment {name}: {}", without_pod_name(&refused)));
     }
-    pods.iter()
-        .filter_map(|pod| pod_trouble(name, pod))
-        .min_by_key(|trouble| trouble.reason)
-        .unwrap_or_else(|| Trouble::new(Reason::WorkersStarting, format!("Deployment {name} has no ready pod yet")))
+    pods.iter().filter_map(|pod| pod_trouble(name, pod)).min_by_key(|trouble| trouble.reason).unwrap_or_else(
+        || Trouble::new(Reason::WorkersStarting, format!("Deployment {name} has no ready pod yet")),
+    )
 }
 
 fn replica_failure(deployment: &DynamicObject) -> Option<String> {
     let conditions = deployment.data.pointer("/status/conditions")?.as_array()?;
-    let failing = conditions
-        .iter()
-        .find(|one| one["type"] == "ReplicaFailure" && one["status"] == "True")?;
+    let failing = conditions.iter().find(|one| one["type"] == "ReplicaFailure" && one["status"] == "True")?;
     Some(failing["message"].as_str().unwrap_or("pods are refused").to_owned())
 }
 
@@ -113,7 +111,8 @@ fn pod_trouble(name: &str, pod: &Pod) -> Option<Trouble> {
         return Some(Trouble::new(Reason::Unschedulable, format!("{name}: {why}")));
     }
     let init = status.init_container_statuses.iter().flatten();
-    init.chain(status.container_statuses.iter().flatten()).find_map(|container| container_trouble(name, container))
+    init.chain(status.container_statuses.iter().flatten())
+        .find_map(|container| container_trouble(name, container))
 }
 
 fn container_trouble(name: &str, container: &ContainerStatus) -> Option<Trouble> {
@@ -177,7 +176,8 @@ mod tests {
     #[test]
     fn a_quota_that_refuses_pods_is_said_without_their_random_names() {
         let condition = |pod: &str| {
-            let message = format!("pods \"{pod}\" is forbidden: exceeded quota: three, used: pods=3, limited: pods=3");
+            let message =
+                format!("pods \"{pod}\" is forbidden: exceeded quota: three, used: pods=3, limited: pods=3");
             json!({"conditions": [{"type": "ReplicaFailure", "status": "True", "message": message}]})
         };
         let (first, second) = (one(condition("orders-0-a-b"), &[]), one(condition("orders-0-a-c"), &[]));
@@ -205,7 +205,8 @@ mod tests {
 
     #[test]
     fn a_deployment_of_somebody_else_is_no_worker_of_the_set() {
-        let worker = workers(&set(), "other", 1, &[deployment(0, json!({"availableReplicas": 1}))], &[]).remove(0);
+        let worker =
+            workers(&set(), "other", 1, &[deployment(0, json!({"availableReplicas": 1}))], &[]).remove(0);
         assert!(!worker.ready);
     }
 }

@@ -19,7 +19,8 @@ async fn a_set_becomes_a_stream_a_lane_for_each_partition_and_a_deployment_for_e
 
     let consumers = rig.consumers("ORDERS").await;
     let filters: Vec<_> = consumers.iter().map(|one| (one.name.as_str(), one.filters[0].as_str())).collect();
-    let names: Vec<String> = (0..3).map(|number| rig.name("orders").consumer(number, u64::from(number) + 1)).collect();
+    let names: Vec<String> =
+        (0..3).map(|number| rig.name("orders").consumer(number, u64::from(number) + 1)).collect();
     assert_eq!(
         filters,
         [
@@ -39,16 +40,20 @@ async fn a_set_becomes_a_stream_a_lane_for_each_partition_and_a_deployment_for_e
     assert_eq!(assignment.share, Share { modulus: 4, residue: 2 });
     assert_eq!(assignment.settings.handler_timeout_milliseconds, 30_000);
 
-    crate::rig::wait_equal("three Deployments", vec!["orders-0", "orders-1", "orders-2"].into_iter().map(String::from).collect(), || {
-        rig.deployment_names()
-    })
+    crate::rig::wait_equal(
+        "three Deployments",
+        vec!["orders-0", "orders-1", "orders-2"].into_iter().map(String::from).collect(),
+        || rig.deployment_names(),
+    )
     .await;
     let status = rig.get("orders").await.status.expect("there is a status");
     assert_eq!(status.partitions, 3);
     assert_eq!(status.selector, "app.kubernetes.io/managed-by=lanekeeper,lanekeeper.dev/set=orders");
     let conditions: Vec<(String, String)> =
         status.conditions.iter().map(|one| (one.type_.clone(), said(one))).collect();
-    for (name, said) in [("Rescaling", "False/Settled"), ("Blocked", "False/NoneBlocked"), ("Degraded", "False/AsSpecified")] {
+    for (name, said) in
+        [("Rescaling", "False/Settled"), ("Blocked", "False/NoneBlocked"), ("Degraded", "False/AsSpecified")]
+    {
         assert!(conditions.contains(&(name.to_owned(), said.to_owned())), "{name}: {conditions:?}");
     }
     rig.wait_condition("orders", "Ready", "False/WorkersStarting").await;
@@ -111,7 +116,10 @@ async fn health_and_metrics_are_served_and_the_end_is_orderly() {
     assert_eq!(operator.admin("/readyz").await.unwrap().0, 200);
     let (status, text) = operator.admin("/metrics").await.unwrap();
     assert_eq!(status, 200);
-    for line in ["lanekeeper_operator_sets{ready=\"False\"} 1", "lanekeeper_operator_steps_total{step=\"create_consumer\"} 1"] {
+    for line in [
+        "lanekeeper_operator_sets{ready=\"False\"} 1",
+        "lanekeeper_operator_steps_total{step=\"create_consumer\"} 1",
+    ] {
         assert!(text.contains(line), "{line} is not in:\n{text}");
     }
     operator.stop().await;

@@ -115,7 +115,11 @@ async fn a_set_whose_credentials_went_first_is_released_and_says_what_stays_behi
     rig.wait_lanes("orders").await;
     // The operator is restarted in between: it has no connection of its own any more.
     operator.stop().await;
-    rig.patch("orders", json!({"spec": {"nats": {"credentialsSecretRef": {"name": "gone", "key": "user.creds"}}}})).await;
+    rig.patch(
+        "orders",
+        json!({"spec": {"nats": {"credentialsSecretRef": {"name": "gone", "key": "user.creds"}}}}),
+    )
+    .await;
     rig.delete("orders").await;
     let operator = rig.operator().await;
     rig.wait_gone("orders").await;

@@ -21,7 +21,11 @@ fn cases() -> Vec<Case> {
     let container = |kind: &str, value: Value| json!({"spec": {"template": {"spec": {kind: [value]}}}});
     let case = |what, patch, path| Case { what, patch, path };
     vec![
-        case("the strategy", json!({"spec": {"strategy": {"type": "Recreate", "rollingUpdate": null}}}), "/spec/strategy"),
+        case(
+            "the strategy",
+            json!({"spec": {"strategy": {"type": "Recreate", "rollingUpdate": null}}}),
+            "/spec/strategy",
+        ),
         case(
             "the surge",
             json!({"spec": {"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}}}),
@@ -50,17 +54,26 @@ fn cases() -> Vec<Case> {
         ),
         case(
             "a variable of the lane",
-            container("containers", json!({"name": "lane", "env": [{"name": "LANEKEEPER_PARTITION", "value": "7"}]})),
+            container(
+                "containers",
+                json!({"name": "lane", "env": [{"name": "LANEKEEPER_PARTITION", "value": "7"}]}),
+            ),
             "/spec/template/spec/containers/0/env",
         ),
         case(
             "the lane's readiness",
-            container("containers", json!({"name": "lane", "readinessProbe": {"httpGet": {"path": "/", "port": 9797}}})),
+            container(
+                "containers",
+                json!({"name": "lane", "readinessProbe": {"httpGet": {"path": "/", "port": 9797}}}),
+            ),
             "/spec/template/spec/containers/0/readinessProbe",
         ),
         case(
             "the lane's security context",
-            container("containers", json!({"name": "lane", "securityContext": {"readOnlyRootFilesystem": false}})),
+            container(
+                "containers",
+                json!({"name": "lane", "securityContext": {"readOnlyRootFilesystem": false}}),
+            ),
             "/spec/template/spec/containers/0/securityContext",
         ),
         case(
@@ -70,7 +83,10 @@ fn cases() -> Vec<Case> {
         ),
         case(
             "the handler's life beside the lane",
-            container("initContainers", json!({"name": "handler", "restartPolicy": null, "startupProbe": null})),
+            container(
+                "initContainers",
+                json!({"name": "handler", "restartPolicy": null, "startupProbe": null}),
+            ),
             "/spec/template/spec/initContainers/0/restartPolicy",
         ),
         case(
@@ -95,8 +111,10 @@ async fn every_field_of_a_deployment_that_the_operator_owns_comes_back() {
     wait_equal("the Deployment", vec!["orders-0".to_owned()], || rig.deployment_names()).await;
     for case in cases() {
         let before = rig.deployment("orders-0").await.pointer(case.path).cloned();
-        let patched =
-            rig.deployments().patch("orders-0", &PatchParams::default(), &Patch::Strategic(&case.patch)).await;
+        let patched = rig
+            .deployments()
+            .patch("orders-0", &PatchParams::default(), &Patch::Strategic(&case.patch))
+            .await;
         patched.unwrap_or_else(|error| panic!("{} can be changed: {error}", case.what));
         wait_until(DEADLINE, &format!("{} to come back", case.what), || async {
             let now = rig.deployment("orders-0").await;
@@ -140,7 +158,10 @@ async fn what_others_add_to_a_deployment_stays_and_costs_no_write() {
         "metadata": {"annotations": {"mesh.example.com/injected": "yes"}},
         "spec": {"replicas": 3, "template": {"spec": {"containers": [{"name": "mesh", "image": "example.com/mesh:1"}]}}},
     });
-    rig.deployments().patch("orders-0", &PatchParams::default(), &Patch::Strategic(&neighbour)).await.unwrap();
+    rig.deployments()
+        .patch("orders-0", &PatchParams::default(), &Patch::Strategic(&neighbour))
+        .await
+        .unwrap();
     let passes = || async { crate::idle::passes(&operator).await };
     let begun = passes().await;
     wait_until(DEADLINE, "several looks", || async { passes().await >= begun + 3 }).await;

@@ -54,7 +54,10 @@ async fn every_field_of_a_consumer_that_servers_can_change_comes_back() {
         ("max_deliver", json!({"max_deliver": 3})),
         ("ack_wait", json!({"ack_wait": 60 * SECOND})),
         ("filter_subject", json!({"filter_subject": "lanes.ORDERS.0.>"})),
-        ("filter_subject", json!({"filter_subject": null, "filter_subjects": ["lanes.ORDERS.0.0.>", "lanes.ORDERS.1.>"]})),
+        (
+            "filter_subject",
+            json!({"filter_subject": null, "filter_subjects": ["lanes.ORDERS.0.0.>", "lanes.ORDERS.1.>"]}),
+        ),
         ("backoff", json!({"backoff": [SECOND, 2 * SECOND], "max_deliver": 5})),
         ("inactive_threshold", json!({"inactive_threshold": 3600 * SECOND})),
         ("headers_only", json!({"headers_only": true})),
@@ -72,7 +75,8 @@ async fn every_field_of_a_consumer_that_servers_can_change_comes_back() {
     let until = json!({"pause_until": "2099-01-01T00:00:00Z"});
     connection.api::<Value>(&format!("CONSUMER.PAUSE.{path}"), &until).await.unwrap();
     rig.wait_event("ConsumerRepaired", "pause_until").await;
-    wait_until(DEADLINE, "the consumer to be open", || async { !rig.consumers("ORDERS").await[0].paused }).await;
+    wait_until(DEADLINE, "the consumer to be open", || async { !rig.consumers("ORDERS").await[0].paused })
+        .await;
     let info: Value = connection.api(&format!("CONSUMER.INFO.{path}"), &Value::Null).await.unwrap();
     assert_eq!(info["config"]["description"], "for the auditors");
     operator.stop().await;

@@ -141,10 +141,17 @@ async fn names_that_look_alike_stay_apart() {
     let dashed = rig.control.namespace(&rig.client, "alike-b").await;
     let operator = Operator::start(rig.control.client().await, &[&rig.namespace, &dashed], |_| {}).await;
     let other = Rig { namespace: dashed, control: rig.control, client: rig.client.clone(), nats: rig.nats };
-    let rig = Rig { namespace: rig.namespace, control: rig.control, client: rig.client, nats: lanekeeper_tests::NatsServer::start(lanekeeper_tests::LATEST).await };
+    let rig = Rig {
+        namespace: rig.namespace,
+        control: rig.control,
+        client: rig.client,
+        nats: lanekeeper_tests::NatsServer::start(lanekeeper_tests::LATEST).await,
+    };
     // All four on one server and one stream.
     let spec = other.spec(2);
-    for (rig, name) in [(&other, "orders.v2"), (&other, "orders-v2"), (&rig, "orders.v2"), (&rig, "b-orders.v2")] {
+    for (rig, name) in
+        [(&other, "orders.v2"), (&other, "orders-v2"), (&rig, "orders.v2"), (&rig, "b-orders.v2")]
+    {
         rig.create(name, spec.clone()).await.unwrap();
         rig.wait_lanes(name).await;
     }

@@ -51,14 +51,18 @@ async fn sets_at_rest_are_looked_at_and_nothing_is_written() {
     wait_equal("all Deployments", 20, || async { rig.deployment_names().await.len() }).await;
     // The controllers of Kubernetes itself come to rest as well.
     let begun = passes(&operator).await;
-    wait_until(DEADLINE, "everything to come to rest", || async { passes(&operator).await >= begun + 15 }).await;
+    wait_until(DEADLINE, "everything to come to rest", || async { passes(&operator).await >= begun + 15 })
+        .await;
 
     let before = versions(&rig).await;
     let position = rig.control.audit_position();
     let consumers = rig.consumers("ORDERS").await;
     let last = rig.stream("KV_lanekeeper").await.unwrap().last_sequence;
     let begun = passes(&operator).await;
-    wait_until(DEADLINE, "six looks at each of five sets", || async { passes(&operator).await >= begun + 30 }).await;
+    wait_until(DEADLINE, "six looks at each of five sets", || async {
+        passes(&operator).await >= begun + 30
+    })
+    .await;
     assert_eq!(versions(&rig).await, before);
     assert_eq!(of_operator(rig.control.writes(&rig.namespace, position)), Vec::<String>::new());
     assert_eq!(rig.stream("KV_lanekeeper").await.unwrap().last_sequence, last);

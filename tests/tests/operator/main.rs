@@ -10,6 +10,8 @@ mod drift_nats;
 mod groups;
 mod idle;
 mod mapping;
+mod moved;
+mod neighbours;
 mod reach;
 mod rescale;
 mod rig;

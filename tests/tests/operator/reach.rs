@@ -33,7 +33,8 @@ async fn nats_that_goes_and_comes_back_is_a_condition_and_no_more() {
 
 #[tokio::test]
 async fn a_server_without_jetstream_is_told_from_one_that_cannot_be_reached() {
-    let rig = Rig::prepare("no-jetstream", NatsServer::builder(LATEST).without_jetstream().start().await).await;
+    let rig =
+        Rig::prepare("no-jetstream", NatsServer::builder(LATEST).without_jetstream().start().await).await;
     let operator = rig.operator().await;
     rig.create("orders", rig.spec(1)).await.unwrap();
     let message = rig.wait_condition("orders", "Ready", "False/JetStreamUnavailable").await;
@@ -83,7 +84,8 @@ no_auth_user: a
 "#
         )
     };
-    let nats = NatsServer::builder(LATEST).config(&config(r#""$JS.API.STREAM.CREATE.KV_lanekeeper""#)).start().await;
+    let nats =
+        NatsServer::builder(LATEST).config(&config(r#""$JS.API.STREAM.CREATE.KV_lanekeeper""#)).start().await;
     let mut rig = Rig::prepare("denied", nats).await;
     let operator = rig.operator().await;
     rig.create("orders", rig.spec(1)).await.unwrap();
@@ -111,7 +113,8 @@ async fn credentials_that_are_missing_wrong_or_refused_are_named_and_never_quote
     rig.create("orders", rig.spec(1)).await.unwrap();
     rig.wait_condition("orders", "Ready", "False/AuthorizationFailed").await;
 
-    let reference = json!({"spec": {"nats": {"credentialsSecretRef": {"name": "nats-creds", "key": "user.creds"}}}});
+    let reference =
+        json!({"spec": {"nats": {"credentialsSecretRef": {"name": "nats-creds", "key": "user.creds"}}}});
     rig.patch("orders", reference).await;
     let message = rig.wait_condition("orders", "Ready", "False/CredentialsMissing").await;
     assert!(message.contains("Secret 'nats-creds'"), "{message}");
@@ -127,7 +130,11 @@ async fn credentials_that_are_missing_wrong_or_refused_are_named_and_never_quote
 async fn wait_message(rig: &Rig, words: &str) -> String {
     lanekeeper_tests::wait_until(crate::rig::DEADLINE, words, || async {
         let conditions = rig.get("orders").await.status.unwrap_or_default().conditions;
-        let ready = conditions.into_iter().find(|one| one.type_ == "Ready").map(|one| one.message).unwrap_or_default();
+        let ready = conditions
+            .into_iter()
+            .find(|one| one.type_ == "Ready")
+            .map(|one| one.message)
+            .unwrap_or_default();
         if ready.contains(words) { Ok(ready) } else { Err(ready) }
     })
     .await

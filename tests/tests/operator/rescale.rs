@@ -25,7 +25,10 @@ async fn lanes_and_deployments_follow_the_number_up_and_down() {
         assert_eq!(rig.open_partitions("orders").await, partitions);
         let names: Vec<String> = partitions.iter().map(|number| format!("orders-{number}")).collect();
         wait_equal("one Deployment for each", names, || rig.deployment_names()).await;
-        wait_equal("one consumer for each", partitions.len(), || async { rig.consumers("ORDERS").await.len() }).await;
+        wait_equal("one consumer for each", partitions.len(), || async {
+            rig.consumers("ORDERS").await.len()
+        })
+        .await;
     }
     operator.stop().await;
 }
@@ -89,7 +92,11 @@ async fn a_change_waits_for_a_worker_that_lives_and_goes_on_when_the_kubelet_say
     rig.wait_condition("orders", "Rescaling", "True/HandingOver").await;
     wait_until(DEADLINE, "the status to name the pod", || async {
         let attention = rig.get("orders").await.status.unwrap_or_default().attention;
-        if attention.iter().any(|one| one.message.contains("orders-0-a")) { Ok(()) } else { Err(format!("{attention:?}")) }
+        if attention.iter().any(|one| one.message.contains("orders-0-a")) {
+            Ok(())
+        } else {
+            Err(format!("{attention:?}"))
+        }
     })
     .await;
     assert_eq!(rig.open_partitions("orders").await, Vec::<u32>::new(), "nothing opens under a living holder");
@@ -117,7 +124,10 @@ async fn a_holder_without_a_pod_is_no_proof_of_its_end_so_one_ack_wait_passes() 
     rig.wait_condition("orders", "Degraded", "True/HolderUnreachable").await;
     rig.wait_condition("orders", "Rescaling", "False/Settled").await;
     let took = begun.elapsed();
-    assert!(took >= std::time::Duration::from_secs(3), "{took:?}: the holder may have been at work that long");
+    assert!(
+        took >= std::time::Duration::from_secs(3),
+        "{took:?}: the holder may have been at work that long"
+    );
     assert_eq!(rig.open_partitions("orders").await, [0, 1]);
     operator.stop().await;
 }
@@ -141,6 +151,9 @@ async fn what_workers_report_is_a_condition_and_forgotten_with_their_pod() {
     let now = kube::api::DeleteParams { grace_period_seconds: Some(0), ..Default::default() };
     pods.delete("orders-0-b", &now).await.unwrap();
     rig.wait_condition("orders", "Blocked", "False/NoneBlocked").await;
-    wait_until(DEADLINE, "the report to be forgotten", || async { bucket.get(&key).await.unwrap().is_none() }).await;
+    wait_until(DEADLINE, "the report to be forgotten", || async {
+        bucket.get(&key).await.unwrap().is_none()
+    })
+    .await;
     operator.stop().await;
 }

@@ -3,11 +3,7 @@
 use std::{future::Future, net::SocketAddr, time::Duration};
 
 use k8s_openapi::{
-    api::{
-        apps::v1::Deployment,
-        core::v1::Secret,
-        events::v1::Event,
-    },
+    api::{apps::v1::Deployment, core::v1::Secret, events::v1::Event},
     apimachinery::pkg::apis::meta::v1::Condition,
 };
 use kube::{
@@ -40,7 +36,11 @@ pub(crate) struct Operator {
 }
 
 impl Operator {
-    pub(crate) async fn start(client: Client, namespaces: &[&str], change: impl FnOnce(&mut Settings)) -> Self {
+    pub(crate) async fn start(
+        client: Client,
+        namespaces: &[&str],
+        change: impl FnOnce(&mut Settings),
+    ) -> Self {
         // The port is free a moment before it is used; a stranger in between makes the start fail with words.
         let admin = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let mut settings = <Settings as clap::Parser>::parse_from([
@@ -69,7 +69,8 @@ impl Operator {
     /// What it answers at a path of its admin port.
     pub(crate) async fn admin(&self, path: &str) -> Result<(u16, String), String> {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
-        let mut stream = tokio::net::TcpStream::connect(self.admin).await.map_err(|error| error.to_string())?;
+        let mut stream =
+            tokio::net::TcpStream::connect(self.admin).await.map_err(|error| error.to_string())?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: operator\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
         let mut answer = String::new();
@@ -277,13 +278,18 @@ impl Rig {
     pub(crate) async fn wait_event(&self, reason: &str, words: &str) {
         wait_until(DEADLINE, &format!("an Event {reason} with '{words}'"), || async {
             let notes = self.events(reason).await;
-            if notes.iter().any(|note| note.contains(words)) { Ok(()) } else { Err(format!("there are {notes:?}")) }
+            if notes.iter().any(|note| note.contains(words)) {
+                Ok(())
+            } else {
+                Err(format!("there are {notes:?}"))
+            }
         })
         .await;
     }
 
     pub(crate) async fn secret(&self, name: &str, data: Value) {
-        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data});
+        let secret =
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data});
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let parameters = PatchParams::apply("tests").force();
         secrets.patch(name, &parameters, &Patch::Apply(&secret)).await.expect("a Secret can be made");

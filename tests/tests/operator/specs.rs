@@ -7,7 +7,8 @@ use crate::rig::{Rig, wait_equal};
 #[tokio::test]
 async fn a_specification_that_is_no_partitioning_is_refused_at_admission_and_makes_nothing() {
     let (rig, operator) = Rig::start("admission").await;
-    let mapping = |subject: &str, tokens: Value| ("/mapping", json!({"subject": subject, "keyTokens": tokens}));
+    let mapping =
+        |subject: &str, tokens: Value| ("/mapping", json!({"subject": subject, "keyTokens": tokens}));
     for ((path, value), words) in [
         (mapping("orders.>", json!([1])), "instead of 'orders.>'"),
         (mapping("orders", json!([1])), "at least one '*'"),
@@ -46,7 +47,11 @@ async fn what_admission_cannot_see_is_a_condition_that_names_the_field_and_makes
     for (name, template, words) in [
         ("no-handler", json!({"spec": {"containers": []}}), "handler"),
         ("hosted", json!({"spec": {"containers": container, "hostNetwork": true}}), "hostNetwork"),
-        ("graceful", json!({"spec": {"containers": container, "terminationGracePeriodSeconds": 5}}), "terminationGracePeriodSeconds"),
+        (
+            "graceful",
+            json!({"spec": {"containers": container, "terminationGracePeriodSeconds": 5}}),
+            "terminationGracePeriodSeconds",
+        ),
     ] {
         let mut spec = rig.spec(1);
         spec["worker"]["podTemplate"] = template;
@@ -106,10 +111,15 @@ async fn settings_of_lanes_reach_the_assignment_without_a_change_of_the_deployme
     rig.wait_lanes("orders").await;
     wait_equal("the Deployment", vec!["orders-0".to_owned()], || rig.deployment_names()).await;
     let before = rig.deployment("orders-0").await["metadata"]["generation"].clone();
-    rig.patch("orders", json!({"spec": {"paused": true, "retry": {"maxAttempts": 9}, "consumer": {"ackWaitSeconds": 2}}})).await;
+    rig.patch(
+        "orders",
+        json!({"spec": {"paused": true, "retry": {"maxAttempts": 9}, "consumer": {"ackWaitSeconds": 2}}}),
+    )
+    .await;
     lanekeeper_tests::wait_until(crate::rig::DEADLINE, "the assignment to say so", || async {
         let settings = rig.assignment("orders", 0).await.ok_or("there is none")?.settings;
-        let right = settings.paused && settings.retry.max_attempts == 9 && settings.ack_wait_milliseconds == 2000;
+        let right =
+            settings.paused && settings.retry.max_attempts == 9 && settings.ack_wait_milliseconds == 2000;
         if right { Ok(()) } else { Err(format!("{settings:?}")) }
     })
     .await;

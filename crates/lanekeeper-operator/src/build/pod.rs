@@ -19,8 +19,9 @@ pub(super) fn template(blueprint: &Blueprint<'_>, partition: u32) -> Value {
     metadata.insert("labels".into(), Value::Object(all_labels));
 
     let mut spec = take_object(&mut template, "spec");
-    let (handlers, others): (Vec<_>, Vec<_>) =
-        take_objects(&mut spec, "containers").into_iter().partition(|one| one.get("name") == Some(&json!(HANDLER)));
+    let (handlers, others): (Vec<_>, Vec<_>) = take_objects(&mut spec, "containers")
+        .into_iter()
+        .partition(|one| one.get("name") == Some(&json!(HANDLER)));
     let mut before: Vec<Value> =
         take_objects(&mut spec, "initContainers").into_iter().map(container::restricted).collect();
     if let HandlerKind::Http { port, .. } = worker.handler {
@@ -63,5 +64,8 @@ fn take_object(parent: &mut Map<String, Value>, key: &str) -> Map<String, Value>
 
 fn take_objects(parent: &mut Map<String, Value>, key: &str) -> Vec<Map<String, Value>> {
     let Some(Value::Array(values)) = parent.remove(key) else { return Vec::new() };
-    values.into_iter().filter_map(|value| if let Value::Object(map) = value { Some(map) } else { None }).collect()
+    values
+        .into_iter()
+        .filter_map(|value| if let Value::Object(map) = value { Some(map) } else { None })
+        .collect()
 }

@@ -68,10 +68,16 @@ pub(super) fn of_pod(pod: &Pod) -> Value {
     let Some(status) = &pod.status else { return Value::Null };
     let container = |one: &ContainerStatus| {
         let waiting = one.state.as_ref().and_then(|state| state.waiting.as_ref());
-        json!([one.name, one.ready, one.restart_count > 0, waiting.and_then(|waiting| waiting.reason.as_deref())])
+        json!([
+            one.name,
+            one.ready,
+            one.restart_count > 0,
+            waiting.and_then(|waiting| waiting.reason.as_deref())
+        ])
     };
     let init = status.init_container_statuses.iter().flatten().map(container);
-    let containers: Vec<Value> = init.chain(status.container_statuses.iter().flatten().map(container)).collect();
+    let containers: Vec<Value> =
+        init.chain(status.container_statuses.iter().flatten().map(container)).collect();
     let unschedulable =
         status.conditions.iter().flatten().any(|one| one.reason.as_deref() == Some("Unschedulable"));
     json!([status.phase, pod.metadata.deletion_timestamp.is_some(), unschedulable, containers])
@@ -81,7 +87,7 @@ pub(super) fn of_pod(pod: &Pod) -> Value {
 mod tests {
     use super::*;
 
-    fn set(generation: i64, extra: Value) -> Guarded {
+    fn set(generation: i64, extra: &Value) -> Guarded {
         let mut object = json!({
             "apiVersion": "lanekeeper.dev/v1alpha1", "kind": "OrderedPartitionSet",
             "metadata": {"name": "a", "namespace": "b", "uid": "u", "generation": generation},
@@ -95,10 +101,10 @@ mod tests {
     fn a_status_write_is_no_change_and_an_unreadable_set_is_seen() {
         let mut changes = Changes::default();
         let mut news = |set: Guarded| changes.is_news(set.uid(), &of_set(&set));
-        assert!(news(set(1, json!({"resourceVersion": "1"}))));
-        assert!(!news(set(1, json!({"resourceVersion": "2"}))));
-        assert!(news(set(2, json!({}))));
-        assert!(news(set(2, json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}))));
+        assert!(news(set(1, &json!({"resourceVersion": "1"}))));
+        assert!(!news(set(1, &json!({"resourceVersion": "2"}))));
+        assert!(news(set(2, &json!({}))));
+        assert!(news(set(2, &json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}))));
     }
 
     #[test]

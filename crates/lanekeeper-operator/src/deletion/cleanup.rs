@@ -59,14 +59,11 @@ pub(super) async fn nats(pass: &mut Pass<'_>) -> Result<bool, Failure> {
             name.key_prefix()
         )
     };
-    let validated = match validate(set) {
-        Ok(validated) => validated,
+    let Ok(validated) = validate(set) else {
         // It never had anything, or lost the way to it.
-        Err(_) => {
-            let words = left("spec is invalid");
-            pass.news.warn(Reason::InvalidSpec, words);
-            return Ok(true);
-        }
+        let words = left("spec is invalid");
+        pass.news.warn(Reason::InvalidSpec, words);
+        return Ok(true);
     };
     let context = &pass.scope.context;
     let connection = match secrets::read(&context.client, &name.namespace, &validated.nats).await {
@@ -78,14 +75,15 @@ pub(super) async fn nats(pass: &mut Pass<'_>) -> Result<bool, Failure> {
         Err(SecretError::Unreadable { field, secret, error }) => {
             return Err(SecretError::Unreadable { field, secret, error }.into());
         }
-        Err(error) => match context.connections.last(&pass.uid) {
-            Some(connection) => connection,
-            None => {
+        // The Secret is gone; a connection that was made with it may still be there.
+        Err(error) => {
+            let Some(connection) = context.connections.last(&pass.uid) else {
                 let words = left(&error.to_string());
                 pass.news.warn(Reason::CredentialsMissing, words);
                 return Ok(true);
-            }
-        },
+            };
+            connection
+        }
     };
     clear(&connection, &context.settings.bucket, &context.cluster, &name, &validated.stream.mapping.stream)
         .await
@@ -110,7 +108,8 @@ async fn clear(
     let record = entries.iter().find(|entry| is_record(&entry.key));
     if let Some(Ok(Some(record))) = record.map(|entry| bucket.parse::<Record>(entry)) {
         let owner = &record.value.owner;
-        if (&owner.cluster, &owner.namespace, &owner.name) != (&cluster.to_owned(), &set.namespace, &set.name) {
+        if (&owner.cluster, &owner.namespace, &owner.name) != (&cluster.to_owned(), &set.namespace, &set.name)
+        {
             tracing::warn!(%set, ?owner, "the record belongs to another set; nothing is taken away");
             return Ok(());
         }

@@ -72,7 +72,8 @@ impl Pass<'_> {
         let previous = self.set.status.as_ref();
         let status = status::status(previous, &self.findings, &Time(Timestamp::now()));
         let context = &self.scope.context;
-        let ready = condition::find(&status.conditions, ConditionType::Ready).map(|ready| ready.status.as_str());
+        let ready =
+            condition::find(&status.conditions, ConditionType::Ready).map(|ready| ready.status.as_str());
         let ready = match ready {
             Some("True") => Status::True,
             Some("False") => Status::False,
@@ -97,7 +98,11 @@ impl Pass<'_> {
             Ok(_) => true,
             Err(kube::Error::Api(answer)) if answer.code == 404 => true,
             Err(error) => {
-                tracing::warn!(set = self.set.name_any(), error = words(&error), "a status could not be written");
+                tracing::warn!(
+                    set = self.set.name_any(),
+                    error = words(&error),
+                    "a status could not be written"
+                );
                 false
             }
         }
@@ -114,7 +119,9 @@ impl Pass<'_> {
         };
         let before = said(ConditionType::Ready);
         for failure in &self.findings.failures {
-            let known = before.as_ref().is_some_and(|one| one.reason == failure.reason.as_str() && one.status == "False");
+            let known = before
+                .as_ref()
+                .is_some_and(|one| one.reason == failure.reason.as_str() && one.status == "False");
             if !known && failure.reason != Reason::Progressing {
                 self.news.warn(failure.reason, failure.message.clone());
             }

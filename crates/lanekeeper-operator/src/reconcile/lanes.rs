@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use kube::{Api, runtime::reflector::ObjectRef};
 use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, runtime::reflector::ObjectRef};
 use lanekeeper_api::{reason::Reason, validate::Validated};
 use lanekeeper_core::{
     plan::{self, Note, Plan, Refusal, Wait, Wanted},
@@ -47,7 +47,8 @@ impl Pass<'_> {
         let bucket = Bucket::new(connection.clone(), &self.scope.context.settings.bucket);
         self.check_moved(&bucket, validated, wanted, deployments).await?;
         let known = deployments.known();
-        let known_before = !known.is_empty() || self.set.status.as_ref().is_some_and(|status| status.partitions > 0);
+        let known_before =
+            !known.is_empty() || self.set.status.as_ref().is_some_and(|status| status.partitions > 0);
         if !known_before {
             self.check_namespace(&wanted.set.namespace).await?;
         }
@@ -56,7 +57,8 @@ impl Pass<'_> {
             .await
             .map_err(|error| provision::failure(About::Lanes, error.cause(), error.to_string()))?;
         let stream =
-            provision::stream(self.scope, &connection, validated, wanted, known_before, &mut self.news).await?;
+            provision::stream(self.scope, &connection, validated, wanted, known_before, &mut self.news)
+                .await?;
         self.findings.stream = Some(stream.name.clone());
         self.findings.degraded = provision::troubles(validated);
 
@@ -68,11 +70,16 @@ impl Pass<'_> {
             let record = seen.observed.record.as_ref().map(|found| found.value.clone());
             let switch = self.scope.context.settings.handover;
             let planned = rescale::planned(record.as_ref(), wanted.partitions, switch, &workers);
-            let plan = plan::plan(&Wanted { partitions: planned.partitions, ..wanted.clone() }, &seen.observed);
+            let plan =
+                plan::plan(&Wanted { partitions: planned.partitions, ..wanted.clone() }, &seen.observed);
             if let Some(Refusal::OwnedElsewhere(owner)) = &plan.refusal {
                 let message = format!(
                     "the record of {} in bucket {} belongs to set {}/{} of cluster {}; nothing was changed",
-                    wanted.set, bucket.name(), owner.namespace, owner.name, owner.cluster
+                    wanted.set,
+                    bucket.name(),
+                    owner.namespace,
+                    owner.name,
+                    owner.cluster
                 );
                 return Err(Failure::new(About::Lanes, Reason::OwnedElsewhere, message));
             }
@@ -160,7 +167,9 @@ async fn woken(bucket: &Bucket, wanted: &Wanted, wakeups: &mut Option<Wakeups>, 
 async fn forget(bucket: &Bucket, one: &Reported) {
     match bucket.delete(&one.key, one.revision).await {
         Ok(()) | Err(KvError::Conflict { .. }) => {}
-        Err(error) => tracing::warn!(key = one.key, %error, "the report of a pod that is gone could not be forgotten"),
+        Err(error) => {
+            tracing::warn!(key = one.key, %error, "the report of a pod that is gone could not be forgotten")
+        }
     }
 }
 

@@ -89,10 +89,7 @@ mod tests {
     fn a_change_waits_for_workers_of_new_partitions_while_others_run() {
         let record = record(2, LaneState::Open);
         let with = |ready: &[bool]| planned(Some(&record), 3, true, &workers(ready));
-        assert_eq!(
-            with(&[true, true, false]),
-            Planned { partitions: 2, held_back: Some(Rescale::Starting) }
-        );
+        assert_eq!(with(&[true, true, false]), Planned { partitions: 2, held_back: Some(Rescale::Starting) });
         assert_eq!(with(&[true, true, true]), Planned { partitions: 3, held_back: None });
         // An old worker that is down does not hold back, and nobody runs who could be taken down.
         assert_eq!(with(&[true, false, true]).partitions, 3);

@@ -6,9 +6,7 @@ use kube::ResourceExt;
 use lanekeeper_core::record::LaneState;
 
 use super::Pass;
-use crate::{
-    build::Blueprint, deployments::Deployments, failure::Failure, labels, status::Rescale, workers,
-};
+use crate::{build::Blueprint, deployments::Deployments, failure::Failure, labels, status::Rescale, workers};
 
 impl Pass<'_> {
     /// Makes them what they must be, and says how they are. Without news of the lanes only those that exist are kept
@@ -61,7 +59,8 @@ impl Pass<'_> {
         }
         let partitions = all.last().map_or(0, |last| last + 1);
         let pods = self.pods();
-        let found = workers::workers(&blueprint.set.name, blueprint.uid, partitions, &deployments.known(), &pods);
+        let found =
+            workers::workers(&blueprint.set.name, blueprint.uid, partitions, &deployments.known(), &pods);
         self.findings.workers = found.into_iter().filter(|worker| all.contains(&worker.partition)).collect();
     }
 }

@@ -99,14 +99,23 @@ fn workers(found: &Findings) -> Statement {
             None => Statement::new(false, Reason::Progressing, "no worker was started yet"),
         };
     }
-    let lacking: Vec<_> = found.workers.iter().filter_map(|one| Some((one.partition, one.trouble.as_ref()?))).collect();
-    let Some(worst) = lacking.iter().map(|(_, trouble)| trouble).max_by_key(|trouble| severity(trouble.reason)) else {
-        return Statement::new(true, Reason::AsSpecified, format!("{} workers are ready", found.workers.len()));
+    let lacking: Vec<_> =
+        found.workers.iter().filter_map(|one| Some((one.partition, one.trouble.as_ref()?))).collect();
+    let Some(worst) =
+        lacking.iter().map(|(_, trouble)| trouble).max_by_key(|trouble| severity(trouble.reason))
+    else {
+        return Statement::new(
+            true,
+            Reason::AsSpecified,
+            format!("{} workers are ready", found.workers.len()),
+        );
     };
     let partitions: Vec<u32> = lacking.iter().map(|(partition, _)| *partition).collect();
-    let mut message = format!("partitions without a ready worker: {}; {}", listed(&partitions), worst.message);
+    let mut message =
+        format!("partitions without a ready worker: {}; {}", listed(&partitions), worst.message);
     for (_, other) in lacking.iter().filter(|(_, one)| one.reason != worst.reason).take(2) {
-        message.push_str(&format!("; {}", other.message));
+        message.push_str("; ");
+        message.push_str(&other.message);
     }
     Statement::new(false, worst.reason, message)
 }
@@ -136,9 +145,11 @@ fn rescaling(found: &Findings) -> Statement {
         Rescale::Settled => {
             Statement::new(false, Reason::Settled, format!("the number of partitions in force is {wanted}"))
         }
-        Rescale::HandingOver => {
-            Statement::new(true, Reason::HandingOver, format!("lanes are being handed over to {wanted} partitions"))
-        }
+        Rescale::HandingOver => Statement::new(
+            true,
+            Reason::HandingOver,
+            format!("lanes are being handed over to {wanted} partitions"),
+        ),
         Rescale::Starting => Statement::new(
             true,
             Reason::WorkersStarting,
@@ -147,7 +158,9 @@ fn rescaling(found: &Findings) -> Statement {
         Rescale::Refused(in_force) => Statement::new(
             true,
             Reason::RescaleNotSupported,
-            format!("spec.partitions is {wanted}, but changing it is switched off: {in_force} partitions stay in force"),
+            format!(
+                "spec.partitions is {wanted}, but changing it is switched off: {in_force} partitions stay in force"
+            ),
         ),
         Rescale::Unknown => match found.failures.first() {
             Some(failure) => of(Status::Unknown, failure.clone()),
@@ -164,8 +177,10 @@ fn blocked(found: &Findings) -> Statement {
         };
     };
     let open = record.lanes.iter().filter(|lane| lane.state == LaneState::Open);
-    let mut stuck: Vec<u32> =
-        open.filter(|lane| lanes::is_blocked(lane, &found.reports)).map(|lane| lane.share.partition()).collect();
+    let mut stuck: Vec<u32> = open
+        .filter(|lane| lanes::is_blocked(lane, &found.reports))
+        .map(|lane| lane.share.partition())
+        .collect();
     stuck.sort_unstable();
     if stuck.is_empty() {
         return Statement::new(false, Reason::NoneBlocked, "no lane waits for a person");
@@ -193,8 +208,12 @@ fn blocked(found: &Findings) -> Statement {
 }
 
 fn degraded(found: &Findings) -> Statement {
-    let lost: Vec<u32> =
-        found.reports.iter().filter(|(_, report)| report.lost.is_some()).map(|(partition, _)| *partition).collect();
+    let lost: Vec<u32> = found
+        .reports
+        .iter()
+        .filter(|(_, report)| report.lost.is_some())
+        .map(|(partition, _)| *partition)
+        .collect();
     let mut troubles: Vec<(Reason, String)> =
         found.degraded.iter().map(|trouble| (trouble.reason, trouble.message.clone())).collect();
     if !lost.is_empty() {

@@ -91,7 +91,11 @@ fn reported(lane: &LaneRecord, report: &Report) -> Vec<LaneAttention> {
     let refused = report.refused.as_ref();
     let refused = refused.map(|at| one(Reason::MessageRefused, at.sequence, at.reason.clone()));
     let lost = report.lost.map(|at| {
-        one(Reason::DeadlineLost, at, "the worker lost the message's deadline and waits for it to come again".into())
+        one(
+            Reason::DeadlineLost,
+            at,
+            "the worker lost the message's deadline and waits for it to come again".into(),
+        )
     });
     blocked.into_iter().chain(refused).chain(lost).collect()
 }
