@@ -63,7 +63,9 @@ async fn ready<H: Handler>(State(admin): State<Admin<H>>) -> (StatusCode, String
     }
     match admin.handler.reachable().await {
         Ok(()) => (StatusCode::OK, format!("ok: {}\n", status.state.name())),
-        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("the handler cannot be reached: {reason}\n")),
+        Err(reason) => {
+            (StatusCode::SERVICE_UNAVAILABLE, format!("the handler cannot be reached: {reason}\n"))
+        }
     }
 }
 

@@ -121,8 +121,7 @@ mod tests {
     use super::*;
 
     fn message(subject: &str, published: async_nats::HeaderMap) -> Message {
-        let mapping =
-            Mapping::new("ORDERS", SubjectPattern::parse("orders.*").unwrap(), &[1], 2).unwrap();
+        let mapping = Mapping::new("ORDERS", SubjectPattern::parse("orders.*").unwrap(), &[1], 2).unwrap();
         let stored = mapping.stored_subject(subject).unwrap();
         let share = Share { modulus: 1, residue: 0 };
         let retry = Retry { initial_backoff_milliseconds: 1, max_backoff_milliseconds: 1, max_attempts: 1 };
@@ -212,7 +211,10 @@ mod tests {
         for gone in ["connection", "x-private", "transfer-encoding", "host", "content-length"] {
             assert!(!headers.contains_key(gone), "{gone}");
         }
-        assert_eq!((&headers["ce-id"], headers.get_all("ce-id").iter().count()), (&HeaderValue::from_static("ORDERS/42"), 1));
+        assert_eq!(
+            (&headers["ce-id"], headers.get_all("ce-id").iter().count()),
+            (&HeaderValue::from_static("ORDERS/42"), 1)
+        );
         assert_eq!(headers.get_all("lane-fence").iter().count(), 1);
     }
 }

@@ -137,14 +137,10 @@ impl<H: Handler> Driver<H> {
                     self.tell(Event::Shutdown { grace: self.grace() }).await;
                 }
                 result = running(&mut self.running) => self.handled(result).await,
-                arrival = self.link.next() => match arrival {
-                    Some(arrival) => self.arrived(arrival).await,
-                    None => {
-                        tracing::error!("the NATS client was closed for good");
-                        self.board.set_trouble(Some("the NATS client was closed for good".into()));
-                        pending::<()>().await;
-                    }
-                },
+                arrival = self.link.next() => {
+                    let Some(arrival) = arrival else { return self.closed().await };
+                    self.arrived(arrival).await;
+                }
                 Some(event) = self.keys.events.recv() => self.key_event(event).await,
                 Some(inspection) = self.inspections.1.recv() => self.inspected(inspection).await,
                 Ok(()) = health.changed() => {
@@ -156,6 +152,14 @@ impl<H: Handler> Driver<H> {
             }
             self.arm(timer.as_mut());
         }
+    }
+
+    /// The client never gives up by itself. Should it all the same, nothing here can help: the loop stops showing
+    /// that it is alive, so health turns red.
+    async fn closed(&mut self) {
+        tracing::error!("the NATS client was closed for good");
+        self.board.set_trouble(Some("the NATS client was closed for good".into()));
+        pending::<()>().await;
     }
 
     /// Timers are set early rather than often: one that fires for nothing costs less than setting it each time.
@@ -170,7 +174,8 @@ impl<H: Handler> Driver<H> {
     }
 
     fn grace(&self) -> Duration {
-        let longest = self.assignment.as_ref().map(|assignment| assignment.settings.handler_timeout_milliseconds);
+        let longest =
+            self.assignment.as_ref().map(|assignment| assignment.settings.handler_timeout_milliseconds);
         let usual = longest.map_or(DEFAULT_GRACE, |longest| Duration::from_millis(longest) + AFTER_HANDLER);
         self.grace.unwrap_or(usual)
     }
@@ -182,7 +187,11 @@ impl<H: Handler> Driver<H> {
         let effects = self.lane.on(now, event);
         for invariant in self.monitor.did(now, &effects) {
             self.metrics.violation(invariant);
-            tracing::error!(invariant = invariant.name(), head = self.lane.head(), "the lane did what it must never do");
+            tracing::error!(
+                invariant = invariant.name(),
+                head = self.lane.head(),
+                "the lane did what it must never do"
+            );
         }
         for effect in effects {
             self.carry_out(effect).await;
@@ -239,7 +248,8 @@ impl<H: Handler> Driver<H> {
         let message = self.arrived;
         let subject = delivery.subject.clone();
         self.known.push(Known { id: message, delivery, assignment });
-        self.tell(Event::Delivered(Delivered { message, pull, sequence, deliveries, subject: &subject })).await;
+        self.tell(Event::Delivered(Delivered { message, pull, sequence, deliveries, subject: &subject }))
+            .await;
     }
 
     async fn key_event(&mut self, event: KeyEvent) {
@@ -253,7 +263,9 @@ impl<H: Handler> Driver<H> {
             }
             KeyEvent::Unassigned => Event::Unassigned,
             KeyEvent::Key { incarnation, retiring, excused } => Event::Key { incarnation, retiring, excused },
-            KeyEvent::Joined { incarnation, retiring, excused } => Event::Joined { incarnation, retiring, excused },
+            KeyEvent::Joined { incarnation, retiring, excused } => {
+                Event::Joined { incarnation, retiring, excused }
+            }
             KeyEvent::JoinRefused { incarnation } => Event::JoinRefused { incarnation },
             KeyEvent::JoinFailed { incarnation } => Event::JoinFailed { incarnation },
             KeyEvent::Left { incarnation } => Event::Left { incarnation },
@@ -308,7 +320,8 @@ impl<H: Handler> Driver<H> {
             let _ = self.inspections.0.send(Inspection::Failed { token });
             return;
         };
-        let (inspector, stream, answers) = (self.inspector.clone(), self.stream.clone(), self.inspections.0.clone());
+        let (inspector, stream, answers) =
+            (self.inspector.clone(), self.stream.clone(), self.inspections.0.clone());
         tokio::spawn(async move {
             let answer = match inspector.inspect(&stream, &consumer).await {
                 Ok(state) => Inspection::Facts { token, facts: state.facts, pending: state.pending },

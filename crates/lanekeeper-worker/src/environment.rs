@@ -43,10 +43,14 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    pub(crate) fn read(variables: impl IntoIterator<Item = (String, String)>) -> Result<Self, EnvironmentError> {
+    pub(crate) fn read(
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, EnvironmentError> {
         let given: BTreeMap<String, String> = variables
             .into_iter()
-            .filter_map(|(name, value)| Some((name.strip_prefix(PREFIX)?.to_owned(), value.trim().to_owned())))
+            .filter_map(|(name, value)| {
+                Some((name.strip_prefix(PREFIX)?.to_owned(), value.trim().to_owned()))
+            })
             .filter(|(_, value)| !value.is_empty())
             .collect();
         let variable = |name: &str| format!("{PREFIX}{name}");
@@ -74,7 +78,9 @@ impl Environment {
         let allowed = "servers separated by commas, each nats://host:port or tls://host:port";
         let servers = required("NATS_SERVERS", allowed)?;
         let servers: Vec<String> = servers.split(',').map(|server| server.trim().to_owned()).collect();
-        if let Some(wrong) = servers.iter().find(|server| !server.starts_with("nats://") && !server.starts_with("tls://")) {
+        if let Some(wrong) =
+            servers.iter().find(|server| !server.starts_with("nats://") && !server.starts_with("tls://"))
+        {
             let (variable, value) = (variable("NATS_SERVERS"), wrong.clone());
             return Err(EnvironmentError::Wrong { variable, value, allowed });
         }
@@ -131,10 +137,15 @@ mod tests {
             let error = Environment::read(without).unwrap_err();
             assert!(error.to_string().starts_with(&format!("{variable} is not set: it must be")), "{error}");
         }
-        for (name, value) in [("PARTITION", "-1"), ("NATS_SERVERS", "a:4222"), ("CONSUMER", "lk_shop_orders_3_1")] {
+        for (name, value) in
+            [("PARTITION", "-1"), ("NATS_SERVERS", "a:4222"), ("CONSUMER", "lk_shop_orders_3_1")]
+        {
             let wrong = complete().into_iter().chain([(format!("LANEKEEPER_{name}"), value.to_owned())]);
             let error = Environment::read(wrong).unwrap_err();
-            assert!(error.to_string().starts_with(&format!("LANEKEEPER_{name} is '{value}': it must be")), "{error}");
+            assert!(
+                error.to_string().starts_with(&format!("LANEKEEPER_{name} is '{value}': it must be")),
+                "{error}"
+            );
         }
     }
 }

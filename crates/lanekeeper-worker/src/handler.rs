@@ -65,6 +65,17 @@ pub trait Handler: Send + Sync + 'static {
     }
 }
 
+/// A shared handler is one.
+impl<H: Handler> Handler for Arc<H> {
+    async fn handle(&self, message: &Message) -> Result<(), HandlerError> {
+        H::handle(self, message).await
+    }
+
+    async fn reachable(&self) -> Result<(), String> {
+        H::reachable(self).await
+    }
+}
+
 /// A handler from a function.
 pub fn handler<F, R>(function: F) -> impl Handler
 where

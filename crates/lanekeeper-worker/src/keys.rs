@@ -18,6 +18,7 @@ use lanekeeper_core::{
 };
 use lanekeeper_nats::Bucket;
 use tokio::sync::mpsc;
+use tracing::Instrument;
 
 use crate::status::Board;
 
@@ -64,8 +65,8 @@ impl Keys {
         let (commands, received) = mpsc::unbounded_channel();
         let (events_sender, events) = mpsc::unbounded_channel();
         let mut tasks = tokio::task::JoinSet::new();
-        tasks.spawn(watch::watch(identity.clone(), events_sender.clone(), board));
-        tasks.spawn(write::write(identity, received, events_sender));
+        tasks.spawn(watch::watch(identity.clone(), events_sender.clone(), board).in_current_span());
+        tasks.spawn(write::write(identity, received, events_sender).in_current_span());
         Self { commands, events, _tasks: tasks }
     }
 }

@@ -1,4 +1,4 @@
-//! Logs: one JSON object per line on standard error.
+//! Logs: one JSON object per line on standard error, with set and partition under `span`.
 
 use tracing_subscriber::EnvFilter;
 
@@ -9,7 +9,7 @@ pub fn init() {
     let _ = tracing_subscriber::fmt()
         .json()
         .flatten_event(true)
-        .with_current_span(false)
+        .with_current_span(true)
         .with_span_list(false)
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, process::ExitCode, time::Duration};
 use clap::Parser;
 use lanekeeper_worker::{Worker, logging};
 
-/// Serves one partition of an OrderedPartitionSet, in order, one message at a time.
+/// Serves one partition of an ordered partition set, in order, one message at a time.
 ///
 /// What it serves comes from LANEKEEPER_… variables, which the operator sets; everything about the lane from its
 /// assignment in NATS.

@@ -75,16 +75,23 @@ impl Metrics {
         };
         let handled = counter("handled", "Messages that the handler completed");
         let failed = counter("failed", "Attempts that failed");
-        let duplicates = counter("duplicates", "Messages acknowledged without the handler: completed here before");
-        let skipped = counter("skipped", "Messages acknowledged without the handler: settled by a predecessor");
+        let duplicates =
+            counter("duplicates", "Messages acknowledged without the handler: completed here before");
+        let skipped =
+            counter("skipped", "Messages acknowledged without the handler: settled by a predecessor");
         let refused = counter("refused", "Messages refused because they do not belong to the lane");
         let stale = counter("stale", "Messages dropped because they arrived past their deadline");
         let overtaken = counter("overtaken", "Messages dropped because another one was out");
-        let deadline_losses = counter("deadline_losses", "Messages given up because their deadline passed without proof");
+        let deadline_losses =
+            counter("deadline_losses", "Messages given up because their deadline passed without proof");
         let shutdown_cuts = counter("shutdown_cuts", "Handlings cut short by a shutdown");
         let connects = counter("nats_connects", "Times that the connection to NATS came up");
         let violations = Family::<InvariantLabel, Counter>::default();
-        lane.register("invariant_violations", "Times that the lane did what it must never do", violations.clone());
+        lane.register(
+            "invariant_violations",
+            "Times that the lane did what it must never do",
+            violations.clone(),
+        );
         for invariant in LaneInvariant::ALL {
             // Shown as 0 from the start.
             drop(violations.get_or_create(&InvariantLabel { invariant: invariant.name() }));
@@ -94,7 +101,11 @@ impl Metrics {
         let lag = Gauge::default();
         lane.register("lag_messages", "Messages waiting or in hand", lag.clone());
         let head_age = Gauge::<f64, AtomicU64>::default();
-        lane.register("head_age_seconds", "Age of the message that the lane stands at, 0 when there is none", head_age.clone());
+        lane.register(
+            "head_age_seconds",
+            "Age of the message that the lane stands at, 0 when there is none",
+            head_age.clone(),
+        );
         let state = Family::<StateLabel, Gauge>::default();
         lane.register("state", "1 for the state that the lane is in", state.clone());
         let connected = Gauge::default();

@@ -9,6 +9,7 @@ use lanekeeper_core::{
 };
 use lanekeeper_nats::{Bucket, ConnectError, ConnectSettings, Connection, lane::LaneLink};
 use tokio::signal::unix::{SignalKind, signal};
+use tracing::Instrument;
 
 use crate::{
     admin,
@@ -143,6 +144,11 @@ impl Worker {
         handler: impl Handler,
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), RunError> {
+        let span = tracing::info_span!("lane", set = %self.set, partition = self.partition, pod = self.pod);
+        self.serve(handler, shutdown).instrument(span).await
+    }
+
+    async fn serve(self, handler: impl Handler, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
         let handler = Arc::new(handler);
         let metrics = Arc::new(Metrics::new(&self.set, self.partition));
         if let Some(address) = self.admin {
@@ -160,8 +166,7 @@ impl Worker {
             set: self.set,
             partition: self.partition,
         };
-        let holder = &identity.holder;
-        tracing::info!(set = %identity.set, partition = self.partition, pod = holder.pod, instance = holder.instance, "starting");
+        tracing::info!(instance = identity.holder.instance, "starting");
         let keys = Keys::start(identity, Arc::clone(&self.board));
         let parts = Parts {
             lane: Lane::new(self.options),

@@ -122,7 +122,8 @@ async fn a_delayed_retry_keeps_its_place_when_its_worker_dies() {
     let first = rig.start(fails_once(&journal, seconds(5)));
     wait_until(DEADLINE, "the first failure", || async { first.status().state == State::RetryWait }).await;
     first.crash();
-    let second = Running::start(rig.builder(0).pod("second"), Script::taking(&journal, ms(0)).named("second"));
+    let second =
+        Running::start(rig.builder(0).pod("second"), Script::taking(&journal, ms(0)).named("second"));
     rig.wait_settled(&consumer).await;
     assert_eq!(journal.story(), STORY);
     second.stop().await;

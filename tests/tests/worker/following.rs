@@ -131,7 +131,8 @@ fn as_user(rig: &Rig, user: &str) -> ConnectSettings {
 }
 
 async fn with_accounts() -> Rig {
-    let server = NatsServer::builder(LATEST).config(&format!("{ACCOUNTS}\nno_auth_user: all\n")).start().await;
+    let server =
+        NatsServer::builder(LATEST).config(&format!("{ACCOUNTS}\nno_auth_user: all\n")).start().await;
     Rig::on(server, Retention::Limits).await
 }
 

@@ -20,7 +20,12 @@ async fn a_message_becomes_a_cloud_event_in_binary_mode() {
     let rig = Rig::new().await;
     let consumer = rig.open().await;
     let mut headers = async_nats::HeaderMap::new();
-    for (name, value) in [("Content-Type", "application/json"), ("X-Trace", "abc"), ("ce-id", "forged"), ("Lane-Fence", "forged")] {
+    for (name, value) in [
+        ("Content-Type", "application/json"),
+        ("X-Trace", "abc"),
+        ("ce-id", "forged"),
+        ("Lane-Fence", "forged"),
+    ] {
         headers.insert(name, value);
     }
     let context = rig.connection.context();
@@ -99,7 +104,10 @@ async fn a_handler_that_starts_late_costs_no_attempt_and_readiness_says_so() {
     wait_until(DEADLINE, "the message to be held", || async { worker.logged(held).is_some() }).await;
     let (status, words) = worker.ask("/readyz").await;
     assert_eq!(status, 503, "{words}");
-    assert!(words.contains("the handler cannot be reached") && words.contains(&address.to_string()), "{words}");
+    assert!(
+        words.contains("the handler cannot be reached") && words.contains(&address.to_string()),
+        "{words}"
+    );
     assert_eq!(worker.ask("/healthz").await.0, 200);
     let _handler = HttpScript::start_at(address, &journal, |_| (ms(0), StatusCode::OK, Vec::new())).await;
     rig.wait_settled(&consumer).await;
@@ -141,7 +149,9 @@ async fn metrics_tell_what_the_lane_did() {
     let (_, text) = worker.ask("/metrics").await;
     assert!(text.contains("lanekeeper_lane_state{"), "{text}");
     assert!(text.contains("lanekeeper_lane_invariant_violations_total{"), "{text}");
-    let violated = text.lines().any(|line| line.contains("invariant_violations_total") && !line.starts_with('#') && !line.ends_with(" 0"));
+    let violated = text.lines().any(|line| {
+        line.contains("invariant_violations_total") && !line.starts_with('#') && !line.ends_with(" 0")
+    });
     assert!(!violated, "{text}");
 }
 
@@ -157,7 +167,10 @@ async fn a_wrong_environment_is_named_and_ends_the_program() {
         }
     };
     let said = run(&[("LANEKEEPER_NAMESPACE", "shop")]).await;
-    assert!(said.contains("LANEKEEPER_SET is not set: it must be the name of the OrderedPartitionSet"), "{said}");
+    assert!(
+        said.contains("LANEKEEPER_SET is not set: it must be the name of the OrderedPartitionSet"),
+        "{said}"
+    );
     let complete = [
         ("LANEKEEPER_NAMESPACE", "shop"),
         ("LANEKEEPER_SET", "orders"),
@@ -168,7 +181,10 @@ async fn a_wrong_environment_is_named_and_ends_the_program() {
         ("LANEKEEPER_HANDLER_URL", "https://127.0.0.1/"),
     ];
     let said = run(&complete).await;
-    assert!(said.contains("LANEKEEPER_HANDLER_URL: 'https://127.0.0.1/' is no address of a handler"), "{said}");
+    assert!(
+        said.contains("LANEKEEPER_HANDLER_URL: 'https://127.0.0.1/' is no address of a handler"),
+        "{said}"
+    );
     let said = run(&[&complete[..6], &[("LANEKEEPER_CONSUMER", "lk_shop_orders_0_1")]].concat()).await;
     assert!(said.contains("LANEKEEPER_CONSUMER is 'lk_shop_orders_0_1': it must be absent"), "{said}");
 }

@@ -56,7 +56,10 @@ async fn a_worker_that_wakes_up_after_its_deadline_sends_nothing_for_the_old_mes
     );
     wait_until(DEADLINE, "the other worker to have the message", || async { new.begun() == [1] }).await;
     // The frozen worker's handler answers meanwhile: a result that must not be used.
-    wait_until(DEADLINE, "the frozen worker's handler to be done", || async { old.story() == [(1, End::Done)] }).await;
+    wait_until(DEADLINE, "the frozen worker's handler to be done", || async {
+        old.story() == [(1, End::Done)]
+    })
+    .await;
     frozen.signal("CONT");
     let lost = "the deadline passed without proof: given up, nothing is sent for it";
     wait_until(DEADLINE, "the thawed worker to notice", || async { frozen.logged(lost).is_some() }).await;

@@ -86,7 +86,8 @@ impl WorkerProcess {
             .expect("the worker can be started");
         let mut process = Self { child, admin: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), folder };
         process.admin = wait_until(DEADLINE, "the worker to say its admin address", || {
-            let address = process.logged("health and metrics").and_then(|line| line["address"].as_str()?.parse().ok());
+            let address =
+                process.logged("health and metrics").and_then(|line| line["address"].as_str()?.parse().ok());
             let log = process.log();
             async move { address.ok_or(log) }
         })
@@ -100,7 +101,11 @@ impl WorkerProcess {
 
     /// The first line of the log with this message.
     pub fn logged(&self, message: &str) -> Option<serde_json::Value> {
-        let parsed = self.log().lines().filter_map(|line| serde_json::from_str(line).ok()).collect::<Vec<serde_json::Value>>();
+        let parsed = self
+            .log()
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect::<Vec<serde_json::Value>>();
         parsed.into_iter().find(|line| line["message"] == message)
     }
 
@@ -173,7 +178,10 @@ impl Drop for Entry<'_> {
 }
 
 impl HttpScript {
-    pub async fn start(journal: &Journal, behaviour: impl Fn(&Got) -> Answer + Send + Sync + 'static) -> Self {
+    pub async fn start(
+        journal: &Journal,
+        behaviour: impl Fn(&Got) -> Answer + Send + Sync + 'static,
+    ) -> Self {
         Self::start_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), journal, behaviour).await
     }
 
@@ -184,7 +192,11 @@ impl HttpScript {
     ) -> Self {
         let listener = TcpListener::bind(address).await.expect("the address is free");
         let address = listener.local_addr().unwrap();
-        let inner = Arc::new(Inner { journal: journal.clone(), got: Mutex::default(), behaviour: Box::new(behaviour) });
+        let inner = Arc::new(Inner {
+            journal: journal.clone(),
+            got: Mutex::default(),
+            behaviour: Box::new(behaviour),
+        });
         let router = Router::new().route("/in", post(handle)).with_state(Arc::clone(&inner));
         let task = tokio::spawn(async move {
             axum::serve(listener, router).await.unwrap();

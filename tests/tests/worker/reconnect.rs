@@ -21,7 +21,8 @@ async fn a_lane_handles_again_after_each_way_of_losing_nats() {
     let proxy = TcpProxy::start(rig.server.address()).await;
     let journal = Journal::default();
     let worker = Running::start(rig.builder_at(0, &proxy.url()), Script::taking(&journal, ms(20)));
-    let (silence, outage) = if full_length() { (seconds(60), seconds(300)) } else { (seconds(5), seconds(5)) };
+    let (silence, outage) =
+        if full_length() { (seconds(60), seconds(300)) } else { (seconds(5), seconds(5)) };
     let mut published = 0;
     for round in 0..20 {
         for _ in 0..3 {
@@ -91,7 +92,10 @@ async fn a_half_open_connection_is_noticed_by_the_lane_itself() {
     rig.publish("k", "x").await;
     // New connections are healthy: only the present ones are not.
     let first = proxy.connections();
-    wait_until(DEADLINE, "the lane to give the connection up", || async { proxy.connections() < first || !worker.status().connected }).await;
+    wait_until(DEADLINE, "the lane to give the connection up", || async {
+        proxy.connections() < first || !worker.status().connected
+    })
+    .await;
     proxy.restore();
     wait_until(DEADLINE, "the message to be handled", || async { journal.done() == [1] }).await;
     worker.stop().await;
@@ -126,7 +130,9 @@ async fn a_deleted_consumer_ends_the_lane_and_the_worker_follows_its_successor()
     rig.by_hand(&format!("CONSUMER.DELETE.ORDERS.{consumer}"), serde_json::json!(null)).await;
     wait_until(DEADLINE, "the worker to leave the lane", || async {
         let holders = rig.lane_key(1).await.holders;
-        (holders.is_empty() && worker.status().state == State::Waiting).then_some(()).ok_or(format!("{holders:?}"))
+        (holders.is_empty() && worker.status().state == State::Waiting)
+            .then_some(())
+            .ok_or(format!("{holders:?}"))
     })
     .await;
     assert!(!worker.has_ended());

@@ -6,9 +6,7 @@ use lanekeeper_core::{
     consumer::{ConsumerFound, ConsumerSpec},
     mapping::Mapping,
     names::SetName,
-    record::{
-        Assignment, ExhaustedPolicy, Floor, LaneKey, LaneSettings, Report, Retry, VERSION,
-    },
+    record::{Assignment, ExhaustedPolicy, Floor, LaneKey, LaneSettings, Report, Retry, VERSION},
     share::Share,
     stream::{Retention, Storage, StreamOwner, StreamSpec},
     subject::SubjectPattern,
@@ -58,7 +56,8 @@ impl Rig {
         provision::create_stream(&connection, &spec, &owner).await.unwrap();
         let bucket = Bucket::new(connection.clone(), "lanekeeper");
         bucket.ensure(1).await.unwrap();
-        let retry = Retry { initial_backoff_milliseconds: 100, max_backoff_milliseconds: 2_000, max_attempts: 3 };
+        let retry =
+            Retry { initial_backoff_milliseconds: 100, max_backoff_milliseconds: 2_000, max_attempts: 3 };
         let settings = LaneSettings {
             ack_wait_milliseconds: 3_000,
             handler_timeout_milliseconds: 60_000,

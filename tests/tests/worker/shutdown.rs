@@ -32,7 +32,11 @@ async fn sigterm_lets_the_message_in_work_finish_and_takes_no_other() {
     assert!(asked.elapsed() < seconds(10), "well inside the grace period of ten seconds");
     assert_eq!(journal.story(), [(1, End::Done)]);
     let found = rig.consumer(&consumer).await.unwrap();
-    assert_eq!((found.floor, found.ack_pending, found.delivered), (1, 0, 1), "it was acknowledged and nothing else taken");
+    assert_eq!(
+        (found.floor, found.ack_pending, found.delivered),
+        (1, 0, 1),
+        "it was acknowledged and nothing else taken"
+    );
     assert!(rig.lane_key(1).await.holders.is_empty());
     // The successor finds the rest as if nobody had seen it.
     let next = Journal::default();
@@ -50,7 +54,8 @@ async fn a_handler_that_outlasts_the_grace_period_is_no_failed_attempt() {
     let (rig, consumer) = five_messages().await;
     let journal = Journal::default();
     let handler = HttpScript::taking(&journal, seconds(600)).await;
-    let mut worker = WorkerProcess::start_with(&rig, "old", &handler.url(), &["--grace-seconds", "2"], &[]).await;
+    let mut worker =
+        WorkerProcess::start_with(&rig, "old", &handler.url(), &["--grace-seconds", "2"], &[]).await;
     wait_until(DEADLINE, "the first message to be in work", || async { journal.begun() == [1] }).await;
     worker.signal("TERM");
     assert_eq!(worker.exit_code().await, Some(0), "{}", worker.log());

@@ -126,11 +126,10 @@ impl LaneMonitor {
                 }
             }
             Event::Consumer { facts, .. } => {
-                if self.wait.is_none_or(|wait| facts.shortest_wait < wait) {
-                    for message in self.messages.values_mut() {
-                        let shorter = self.wait.map_or(Duration::ZERO, |wait| wait - facts.shortest_wait);
-                        message.deadline = message.deadline.saturating_sub(shorter);
-                    }
+                let shorter =
+                    self.wait.map_or(Duration::ZERO, |wait| wait.saturating_sub(facts.shortest_wait));
+                for message in self.messages.values_mut() {
+                    message.deadline = message.deadline.saturating_sub(shorter);
                 }
                 self.wait = Some(facts.shortest_wait);
             }

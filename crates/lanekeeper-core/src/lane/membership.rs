@@ -61,7 +61,7 @@ impl Lane {
         if self.incarnation() == Some(assignment.incarnation) {
             // Retiring is irrevocable, whatever is read afterwards.
             self.retiring |= assignment.retiring;
-            self.lane = Some(Arc::clone(&assignment));
+            self.current = Some(Arc::clone(&assignment));
         }
         self.assignment = Some(assignment);
     }
@@ -130,7 +130,7 @@ impl Lane {
 
     fn outside(&mut self) {
         self.membership = Membership::Outside;
-        self.lane = None;
+        self.current = None;
         self.retiring = false;
         self.gone = false;
         self.serial = false;
@@ -153,7 +153,7 @@ impl Lane {
     pub(super) fn stopping(&self) -> bool {
         self.ending()
             || self.shutdown.is_some()
-            || self.lane.as_ref().is_some_and(|lane| lane.settings.paused)
+            || self.current.as_ref().is_some_and(|lane| lane.settings.paused)
     }
 
     /// The incarnation comes to its end, so nothing of it needs to be given back.
@@ -165,7 +165,7 @@ impl Lane {
     }
 
     pub(super) fn inspect(&mut self, now: Duration) {
-        if self.inspecting.is_none() && self.lane.is_some() && !self.gone {
+        if self.inspecting.is_none() && self.current.is_some() && !self.gone {
             let token = self.token();
             self.inspecting = Some(token);
             self.inspect_due = now + INSPECT_EVERY;
@@ -303,7 +303,7 @@ impl Lane {
         if !self.connected || !self.may_enter() {
             return false;
         }
-        self.lane = self.assignment.clone();
+        self.current = self.assignment.clone();
         self.membership = Membership::Inspecting;
         self.inspect(now);
         false

@@ -23,7 +23,7 @@ impl Lane {
         let Some(pulled) = self.pulls.consume(delivered.pull) else {
             return self.drop_stale(&delivered);
         };
-        let served = self.lane.is_some() && self.membership == super::Membership::Member && !self.ending();
+        let served = self.current.is_some() && self.membership == super::Membership::Member && !self.ending();
         if now >= pulled + self.wait || !served {
             return self.drop_stale(&delivered);
         }
@@ -91,7 +91,7 @@ impl Lane {
     }
 
     fn admit(&mut self, now: Duration, delivered: &Delivered<'_>, pulled: Duration) {
-        let Some(lane) = self.lane.clone() else { return self.drop_stale(delivered) };
+        let Some(lane) = self.current.clone() else { return self.drop_stale(delivered) };
         let sequence = delivered.sequence;
         self.hand = Some(Hand::new(delivered.message, sequence, delivered.deliveries, pulled, self.wait));
         if self.completed.contains(sequence) {
@@ -180,7 +180,7 @@ impl Lane {
     }
 
     fn failed(&mut self, reason: &str, after: Option<Duration>, permanent: bool) {
-        let Some(settings) = self.lane.as_ref().map(|lane| lane.settings.clone()) else { return };
+        let Some(settings) = self.current.as_ref().map(|lane| lane.settings.clone()) else { return };
         self.unexcuse();
         let Some(hand) = &self.hand else { return };
         let (sequence, attempt) = (hand.sequence, attempts(hand, self.excused));

@@ -140,13 +140,14 @@ struct Shutdown {
 
 /// One partition's lane, as one worker process sees it.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts: any combination of them can be")]
 pub struct Lane {
     options: Options,
     connected: bool,
     /// The latest assignment that was read.
     assignment: Option<Arc<Assignment>>,
     /// The lane that we are entering, serving or leaving.
-    lane: Option<Arc<Assignment>>,
+    current: Option<Arc<Assignment>>,
     membership: Membership,
     /// Do not try this incarnation before the assignment was read again.
     barred: Option<u64>,
@@ -181,7 +182,7 @@ impl Lane {
             options,
             connected: false,
             assignment: None,
-            lane: None,
+            current: None,
             membership: Membership::Outside,
             barred: None,
             retiring: false,
@@ -268,12 +269,12 @@ impl Lane {
 
     /// The assignment that the lane serves, enters or leaves.
     pub fn serving(&self) -> Option<&Arc<Assignment>> {
-        self.lane.as_ref()
+        self.current.as_ref()
     }
 
     /// The incarnation that the lane serves, enters or leaves.
     pub fn incarnation(&self) -> Option<u64> {
-        self.lane.as_ref().map(|lane| lane.incarnation)
+        self.current.as_ref().map(|lane| lane.incarnation)
     }
 
     /// Nothing keeps this worker from serving but what it was told: no lane is open to it, the set is

@@ -98,7 +98,7 @@ impl Lane {
     }
 
     pub(super) fn handler_timeout(&self) -> Option<Duration> {
-        let settings = &self.lane.as_ref()?.settings;
+        let settings = &self.current.as_ref()?.settings;
         Some(Duration::from_millis(settings.handler_timeout_milliseconds))
     }
 

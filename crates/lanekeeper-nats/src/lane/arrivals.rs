@@ -127,7 +127,8 @@ mod tests {
     #[test]
     fn the_words_of_the_server_are_told_apart() {
         assert_eq!(status_of(409, "Consumer Deleted"), PullStatus::ConsumerDeleted);
-        for words in ["Leadership Change", "Server Shutdown", "Consumer is push based", "Exceeded MaxWaiting"] {
+        for words in ["Leadership Change", "Server Shutdown", "Consumer is push based", "Exceeded MaxWaiting"]
+        {
             assert_eq!(status_of(409, words), PullStatus::Refused);
         }
         assert_eq!(status_of(408, "Request Timeout"), PullStatus::Expired);

@@ -22,36 +22,36 @@ pub(super) struct Slots {
     client: Client,
     prefix: String,
     made: u64,
-    slots: Vec<Slot>,
+    all: Vec<Slot>,
 }
 
 impl Slots {
     pub(super) fn new(client: Client, prefix: String) -> Self {
-        Self { client, prefix, made: 0, slots: Vec::new() }
+        Self { client, prefix, made: 0, all: Vec::new() }
     }
 
     /// Where the pull is to be answered.
     pub(super) async fn take(&mut self, pull: u64) -> Result<Subject, SubscribeError> {
-        if let Some(free) = self.slots.iter_mut().find(|slot| slot.pull.is_none()) {
+        if let Some(free) = self.all.iter_mut().find(|slot| slot.pull.is_none()) {
             free.pull = Some(pull);
             return Ok(free.subject.clone());
         }
-        if self.slots.len() >= MOST
-            && let Some(oldest) = (0..self.slots.len()).min_by_key(|index| self.slots[*index].pull)
+        if self.all.len() >= MOST
+            && let Some(oldest) = (0..self.all.len()).min_by_key(|index| self.all[*index].pull)
         {
             // Dropping the subscriber unsubscribes.
-            self.slots.swap_remove(oldest);
+            self.all.swap_remove(oldest);
         }
         self.made += 1;
         let subject = Subject::from(format!("{}.{}", self.prefix, self.made));
         let subscriber = self.client.subscribe(subject.clone()).await?;
-        self.slots.push(Slot { subject: subject.clone(), subscriber, pull: Some(pull) });
+        self.all.push(Slot { subject: subject.clone(), subscriber, pull: Some(pull) });
         Ok(subject)
     }
 
     /// The next message of any slot with the pull that it answers; `None` when the client was closed for good.
     pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<(u64, Message)>> {
-        for slot in &mut self.slots {
+        for slot in &mut self.all {
             while let Poll::Ready(message) = slot.subscriber.poll_next_unpin(context) {
                 let Some(message) = message else { return Poll::Ready(None) };
                 // Nothing is expected in a free slot: a server that repeats itself.
@@ -64,7 +64,7 @@ impl Slots {
 
     /// The pull has ended.
     pub(super) fn end(&mut self, pull: u64) {
-        for slot in &mut self.slots {
+        for slot in &mut self.all {
             if slot.pull == Some(pull) {
                 slot.pull = None;
             }

@@ -12,8 +12,12 @@ impl<H: Handler> Driver<H> {
     pub(super) async fn carry_out(&mut self, effect: Effect) {
         match effect {
             Effect::Join { incarnation } => self.command(KeyCommand::Join { incarnation }),
-            Effect::Leave { incarnation, excused } => self.command(KeyCommand::Leave { incarnation, excused }),
-            Effect::Excuse { incarnation, excused } => self.command(KeyCommand::Excuse { incarnation, excused }),
+            Effect::Leave { incarnation, excused } => {
+                self.command(KeyCommand::Leave { incarnation, excused });
+            }
+            Effect::Excuse { incarnation, excused } => {
+                self.command(KeyCommand::Excuse { incarnation, excused });
+            }
             Effect::Report(report) => self.command(KeyCommand::Report(report)),
             Effect::Inspect { token } => self.inspect(token),
             Effect::Pull(request) => {
@@ -80,17 +84,45 @@ impl<H: Handler> Driver<H> {
                 let delay = delay.as_millis();
                 tracing::warn!(lane, sequence, delay_ms = %delay, reason, "the handler is not there or wants to wait; the message is held");
             }
-            Note::Duplicate(sequence) => tracing::info!(lane, sequence, "came again after it was completed; acknowledged without the handler"),
-            Note::Covered(sequence) => tracing::debug!(lane, sequence, "a predecessor had settled it; acknowledged without the handler"),
-            Note::Refused { sequence, reason } => tracing::error!(lane, sequence, reason, "refused: it does not belong to this lane"),
-            Note::Stale(sequence) => tracing::info!(lane, sequence, "dropped: it arrived past its deadline or for nobody"),
-            Note::Lost(sequence) => tracing::error!(lane, sequence, "the deadline passed without proof: given up, nothing is sent for it"),
-            Note::Cut(sequence) => tracing::warn!(lane, sequence, "the shutdown could not wait for the handler; nothing is sent for it"),
-            Note::Overtaken(sequence) => tracing::error!(lane, sequence, "dropped: another message of the lane is out"),
-            Note::Unserial(limit) => {
-                tracing::error!(lane, max_ack_pending = limit, "the consumer may have several messages out: nothing is pulled until it is 1");
+            Note::Duplicate(sequence) => tracing::info!(
+                lane,
+                sequence,
+                "came again after it was completed; acknowledged without the handler"
+            ),
+            Note::Covered(sequence) => tracing::debug!(
+                lane,
+                sequence,
+                "a predecessor had settled it; acknowledged without the handler"
+            ),
+            Note::Refused { sequence, reason } => {
+                tracing::error!(lane, sequence, reason, "refused: it does not belong to this lane");
             }
-            Note::Violation(invariant) => tracing::error!(lane, invariant = invariant.name(), "the lane did what it must never do"),
+            Note::Stale(sequence) => {
+                tracing::info!(lane, sequence, "dropped: it arrived past its deadline or for nobody");
+            }
+            Note::Lost(sequence) => tracing::error!(
+                lane,
+                sequence,
+                "the deadline passed without proof: given up, nothing is sent for it"
+            ),
+            Note::Cut(sequence) => tracing::warn!(
+                lane,
+                sequence,
+                "the shutdown could not wait for the handler; nothing is sent for it"
+            ),
+            Note::Overtaken(sequence) => {
+                tracing::error!(lane, sequence, "dropped: another message of the lane is out");
+            }
+            Note::Unserial(limit) => {
+                tracing::error!(
+                    lane,
+                    max_ack_pending = limit,
+                    "the consumer may have several messages out: nothing is pulled until it is 1"
+                );
+            }
+            Note::Violation(invariant) => {
+                tracing::error!(lane, invariant = invariant.name(), "the lane did what it must never do");
+            }
         }
     }
 }

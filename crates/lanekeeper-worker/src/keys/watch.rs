@@ -43,7 +43,8 @@ pub(super) async fn watch(identity: Identity, events: mpsc::UnboundedSender<KeyE
             }
         };
         let due = Instant::now() + next;
-        let (_, lane_wakeups) = lane.as_mut().map_or((0, None), |(number, wakeups)| (*number, wakeups.as_mut()));
+        let (_, lane_wakeups) =
+            lane.as_mut().map_or((0, None), |(number, wakeups)| (*number, wakeups.as_mut()));
         tokio::select! {
             () = sleep_until(due) => {}
             () = woken(assignment_wakeups.as_mut()) => {}
@@ -57,7 +58,11 @@ pub(super) async fn watch(identity: Identity, events: mpsc::UnboundedSender<KeyE
 
 async fn subscribe(identity: &Identity, key: &str) -> Option<Wakeups> {
     let wakeups = identity.bucket.wakeups(key).await;
-    wakeups.inspect_err(|error| tracing::warn!(%error, key, "no wake-up calls for a key; it is read all the same")).ok()
+    wakeups
+        .inspect_err(
+            |error| tracing::warn!(%error, key, "no wake-up calls for a key; it is read all the same"),
+        )
+        .ok()
 }
 
 async fn woken(wakeups: Option<&mut Wakeups>) {

@@ -22,7 +22,8 @@ pub(super) async fn write(
     mut commands: mpsc::UnboundedReceiver<KeyCommand>,
     events: mpsc::UnboundedSender<KeyEvent>,
 ) {
-    let mut reporter = Reporter { identity: identity.clone(), wanted: None, written: None, due: None, failures: 0 };
+    let mut reporter =
+        Reporter { identity: identity.clone(), wanted: None, written: None, due: None, failures: 0 };
     let mut unrecorded: Option<(u64, Excused)> = None;
     loop {
         let next_report = async {
@@ -206,7 +207,10 @@ impl Reporter {
             };
             let nothing = *report == Report::new(report.incarnation);
             let said_nothing = |found: &Report| *found == Report::new(found.incarnation);
-            if found.as_ref().map_or(nothing, |found| found.value == *report || nothing && said_nothing(&found.value)) {
+            if found
+                .as_ref()
+                .map_or(nothing, |found| found.value == *report || nothing && said_nothing(&found.value))
+            {
                 return Ok(());
             }
         }

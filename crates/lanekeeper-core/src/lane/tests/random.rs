@@ -2,7 +2,7 @@
 //! came before it was completed, no invariant breaks, and everything is handled once the trouble ends.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -75,7 +75,7 @@ struct World {
     server: Server,
     workers: Vec<Worker>,
     paused: bool,
-    completed: Vec<bool>,
+    completed: BTreeSet<u64>,
     subject: String,
     messages: u64,
     history: Vec<String>,
@@ -88,7 +88,7 @@ impl World {
             server: Server::new(MESSAGES),
             workers: Vec::new(),
             paused: false,
-            completed: vec![false; MESSAGES as usize + 1],
+            completed: BTreeSet::new(),
             subject: subject_of(assignment(1).share),
             messages: 0,
             history: Vec::new(),
@@ -138,7 +138,7 @@ impl World {
         if let Event::Handled(outcome) = &event {
             let Some(sequence) = worker.running.take() else { return };
             if *outcome == Outcome::Done {
-                self.completed[sequence as usize] = true;
+                self.completed.insert(sequence);
             }
         }
         self.history.push(format!("{now:?} worker {index} <- {event:?}"));
@@ -148,18 +148,18 @@ impl World {
         self.history.push(format!("{now:?} worker {index} -> {effects:?}"));
         assert!(broken.is_empty(), "{broken:?}\n{}", self.history.join("\n"));
         for effect in effects {
-            self.carry_out(index, effect);
+            self.carry_out(index, &effect);
         }
     }
 
-    fn carry_out(&mut self, index: usize, effect: Effect) {
+    fn carry_out(&mut self, index: usize, effect: &Effect) {
         let worker = &mut self.workers[index];
-        let sequence = |message: &u64| worker.sequences[message];
-        let up = match effect {
+        let sequence = |message: u64| worker.sequences[&message];
+        let up = match *effect {
             Effect::Pull(request) => Up::Pull(request),
-            Effect::Ack { message, token, pull } => Up::Ack { sequence: sequence(&message), token, pull },
-            Effect::Nak { message, token, delay } => Up::Nak { sequence: sequence(&message), token, delay },
-            Effect::Progress { message, token } => Up::Progress { sequence: sequence(&message), token },
+            Effect::Ack { message, token, pull } => Up::Ack { sequence: sequence(message), token, pull },
+            Effect::Nak { message, token, delay } => Up::Nak { sequence: sequence(message), token, delay },
+            Effect::Progress { message, token } => Up::Progress { sequence: sequence(message), token },
             Effect::Inspect { token } if worker.connected => Up::Inspect { token },
             Effect::Inspect { token } => return self.tell(index, Event::InspectFailed { token }),
             Effect::Join { incarnation } => {
@@ -167,9 +167,9 @@ impl World {
             }
             Effect::Leave { incarnation, .. } => return self.tell(index, Event::Left { incarnation }),
             Effect::Handle { message, .. } => {
-                let sequence = sequence(&message);
+                let sequence = sequence(message);
                 worker.running = Some(sequence);
-                let missing: Vec<u64> = (1..sequence).filter(|q| !self.completed[*q as usize]).collect();
+                let missing: Vec<u64> = (1..sequence).filter(|q| !self.completed.contains(q)).collect();
                 assert!(
                     missing.is_empty(),
                     "{sequence} begins before {missing:?} are completed\n{}",
@@ -225,7 +225,7 @@ impl World {
         self.server.serve(self.now);
         for index in 0..self.workers.len() {
             while let Some((_, up)) = self.workers[index].up.pop_front_if(|packet| packet.0 <= self.now) {
-                self.server.receive(self.now, index, up);
+                self.server.receive(self.now, index, &up);
             }
         }
         for (index, down) in std::mem::take(&mut self.server.out) {
@@ -241,14 +241,14 @@ impl World {
                 continue;
             }
             while let Some((_, down)) = self.workers[index].down.pop_front_if(|packet| packet.0 <= self.now) {
-                self.receive(index, down);
+                self.receive(index, &down);
             }
             self.tell(index, Event::Tick);
         }
     }
 
-    fn receive(&mut self, index: usize, down: Down) {
-        match down {
+    fn receive(&mut self, index: usize, down: &Down) {
+        match *down {
             Down::Message { pull, sequence, deliveries } => {
                 self.messages += 1;
                 let (message, subject) = (self.messages, self.subject.clone());
@@ -257,8 +257,9 @@ impl World {
                 self.tell(index, Event::Delivered(delivered));
             }
             Down::Expired { pull } => {
-                self.tell(index, Event::PullEnded { pull, status: PullStatus::Expired })
+                self.tell(index, Event::PullEnded { pull, status: PullStatus::Expired });
             }
+
             Down::Heartbeat { pull } => self.tell(index, Event::Heartbeat { pull }),
             Down::Answer { token } => self.tell(index, Event::Answered { token }),
             Down::Facts { token, ack_pending } => {
@@ -299,7 +300,7 @@ impl World {
             Trouble::DeleteInHand => {
                 if let Some(sequence) = self.server.delete_pending() {
                     // Nobody can complete it any more, so nothing waits for it.
-                    self.completed[sequence as usize] = true;
+                    self.completed.insert(sequence);
                 }
             }
         }
@@ -361,7 +362,7 @@ proptest! {
             world.suffer(trouble);
         }
         world.recover();
-        let missing: Vec<usize> = (1..=MESSAGES as usize).filter(|q| !world.completed[*q]).collect();
+        let missing: Vec<u64> = (1..=MESSAGES).filter(|q| !world.completed.contains(q)).collect();
         prop_assert!(missing.is_empty(), "{missing:?} never completed\n{}", world.history.join("\n"));
     }
 }

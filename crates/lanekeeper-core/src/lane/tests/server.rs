@@ -73,8 +73,8 @@ impl Server {
         self.pending.take().map(|pending| pending.sequence)
     }
 
-    pub(super) fn receive(&mut self, now: Duration, worker: usize, up: Up) {
-        match up {
+    pub(super) fn receive(&mut self, now: Duration, worker: usize, up: &Up) {
+        match *up {
             Up::Pull(request) => self.queue(now, worker, request),
             Up::Ack { sequence, token, pull } => {
                 if self.pending.as_ref().is_some_and(|pending| pending.sequence == sequence) {
