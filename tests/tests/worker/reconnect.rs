@@ -81,6 +81,27 @@ async fn pass(time: Duration) {
 }
 
 #[tokio::test]
+async fn a_completed_message_whose_ack_was_lost_comes_again_and_is_not_handled_again() {
+    let rig = Rig::new().await;
+    let consumer = rig.open().await;
+    let proxy = TcpProxy::start(rig.server.address()).await;
+    let journal = Journal::default();
+    let worker = Running::start(rig.builder_at(0, &proxy.url()), Script::taking(&journal, ms(500)));
+    rig.publish_many("k", 2).await;
+    wait_until(DEADLINE, "the first message to be in work", || async { journal.begun() == [1] }).await;
+    proxy.set(Direction::ToServer, Flow::Swallow);
+    wait_until(DEADLINE, "the first message to be done", || async { journal.done() == [1] }).await;
+    wait_until(DEADLINE, "the lane to give it up", || async { worker.status().state == State::Lost }).await;
+    assert_eq!(rig.consumer(&consumer).await.unwrap().ack_pending, 1, "the server never got the ack");
+    proxy.restore();
+    rig.wait_settled(&consumer).await;
+    assert_eq!(journal.begun(), [1, 2]);
+    let info = rig.by_hand(&format!("CONSUMER.INFO.ORDERS.{consumer}"), serde_json::json!(null)).await;
+    assert!(info["delivered"]["consumer_seq"].as_u64() > Some(2), "the first message was delivered again");
+    worker.stop().await;
+}
+
+#[tokio::test]
 async fn a_half_open_connection_is_noticed_by_the_lane_itself() {
     let rig = Rig::new().await;
     rig.open().await;

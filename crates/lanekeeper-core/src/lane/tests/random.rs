@@ -224,7 +224,7 @@ impl World {
     fn turn(&mut self) {
         self.server.serve(self.now);
         for index in 0..self.workers.len() {
-            while let Some((_, up)) = self.workers[index].up.pop_front_if(|packet| packet.0 <= self.now) {
+            while let Some(up) = due(&mut self.workers[index].up, self.now) {
                 self.server.receive(self.now, index, &up);
             }
         }
@@ -240,7 +240,7 @@ impl World {
             if self.now < self.workers[index].frozen_until {
                 continue;
             }
-            while let Some((_, down)) = self.workers[index].down.pop_front_if(|packet| packet.0 <= self.now) {
+            while let Some(down) = due(&mut self.workers[index].down, self.now) {
                 self.receive(index, &down);
             }
             self.tell(index, Event::Tick);
@@ -325,6 +325,15 @@ impl World {
             }
             self.pass(ms(500));
         }
+    }
+}
+
+/// The next packet, if it has arrived.
+fn due<T>(packets: &mut VecDeque<(Duration, T)>, now: Duration) -> Option<T> {
+    if packets.front().is_some_and(|packet| packet.0 <= now) {
+        packets.pop_front().map(|packet| packet.1)
+    } else {
+        None
     }
 }
 
