@@ -10,7 +10,7 @@ use lanekeeper_core::{
     stream::{Retention, Storage, StreamOwner, StreamSpec},
     subject::SubjectPattern,
 };
-use lanekeeper_nats::{ConnectSettings, Connection, provision};
+use lanekeeper_nats::{ConnectSettings, Connection, kv::Wakeups, provision};
 use lanekeeper_tests::NatsServer;
 use serde_json::Value;
 
@@ -76,4 +76,10 @@ pub fn consumer_spec(mapping: &Mapping, share: Share, incarnation: u64) -> Consu
 /// One request as a person with a tool would send it.
 pub async fn by_hand(connection: &Connection, operation: &str, body: &Value) -> Result<Value, String> {
     connection.api(operation, body).await.map_err(|error| error.to_string())
+}
+
+/// The key of the next wake-up.
+pub async fn woken(wakeups: &mut Wakeups) -> String {
+    let key = tokio::time::timeout(DEADLINE, wakeups.next()).await.expect("a wake-up comes in time");
+    key.expect("the subscription lives")
 }

@@ -7,7 +7,7 @@ use lanekeeper_core::record::{Holder, LaneKey};
 use lanekeeper_nats::{Bucket, Cause, ConnectSettings, Connection, Files, KvError};
 use lanekeeper_tests::{Direction, Flow, LATEST, NatsServer, NatsTrio, TcpProxy, VERSIONS, wait_until};
 
-use crate::common::{DEADLINE, connect, settings};
+use crate::common::{DEADLINE, connect, settings, woken};
 
 async fn bucket(server: &NatsServer) -> Bucket {
     let bucket = Bucket::new(connect(server).await, "lanekeeper");
@@ -206,7 +206,7 @@ async fn a_worker_has_exactly_the_rights_of_the_contract_and_denials_are_said_at
         let revision = worker.create("set.shop.orders.lane.1", "x".into()).await.expect("joining");
         worker.update("set.shop.orders.lane.1", "y".into(), revision).await.expect("leaving");
         worker.put("set.shop.orders.report.0.pod", "r".into()).await.expect("reporting");
-        assert_eq!(wakeups.next().await.as_deref(), Some("set.shop.orders.lane.1"));
+        assert_eq!(woken(&mut wakeups).await, "set.shop.orders.lane.1");
 
         for (denied, subject) in [
             (worker.put("set.shop.orders.record", "x".into()).await, "$KV.lanekeeper.set.shop.orders.record"),

@@ -7,6 +7,7 @@ mod consumers;
 mod harness;
 mod identity;
 mod kv;
+mod leaf;
 mod no_jetstream;
 mod stream_drift;
 mod streams;

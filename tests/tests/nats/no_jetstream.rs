@@ -3,7 +3,7 @@
 use lanekeeper_nats::{Bucket, Cause, ConnectSettings, Connection, Files, observe};
 use lanekeeper_tests::{LATEST, NatsServer, ServerBuilder, TOO_OLD, VERSIONS, wait_until};
 
-use crate::common::{DEADLINE, settings};
+use crate::common::{DEADLINE, settings, woken};
 
 fn user(server: &NatsServer, name: &str) -> ConnectSettings {
     let files = [("user", name), ("password", name)];
@@ -78,7 +78,7 @@ async fn a_wrong_domain() {
         bucket.ensure(1).await.expect("it can be made");
         let mut wakeups = bucket.wakeups("set.>").await.expect("it can subscribe");
         let revision = bucket.create("set.k", "a".into()).await.expect("it is free");
-        assert_eq!(wakeups.next().await.as_deref(), Some("set.k"));
+        assert_eq!(woken(&mut wakeups).await, "set.k");
         assert_eq!(bucket.load("set.").await.expect("it can be read")[0].revision, revision);
         server.restart_with(|builder| builder.jetstream("domain: hub")).await;
         heals(&connection).await;

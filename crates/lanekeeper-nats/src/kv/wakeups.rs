@@ -1,7 +1,7 @@
 //! Being woken when keys change.
 
 use async_nats::Subscriber;
-use futures::StreamExt;
+use futures::{StreamExt, stream::SelectAll};
 
 use super::{Bucket, KvError};
 use crate::connection::RequestError;
@@ -10,7 +10,7 @@ use crate::connection::RequestError;
 /// and what was written while the connection was down does not.
 #[derive(Debug)]
 pub struct Wakeups {
-    subscriber: Subscriber,
+    subscribers: SelectAll<Subscriber>,
     bucket: Bucket,
 }
 
@@ -18,8 +18,10 @@ impl Wakeups {
     /// The next key that somebody (perhaps) wrote; `None` when the connection was closed for good.
     pub async fn next(&mut self) -> Option<String> {
         loop {
-            let message = self.subscriber.next().await?;
-            if let Some(key) = self.bucket.key_of(&message.subject) {
+            let message = self.subscribers.next().await?;
+            let prefix = self.bucket.write_subject("");
+            let written = message.subject.strip_prefix(prefix.as_str());
+            if let Some(key) = written.or_else(|| self.bucket.key_of(&message.subject)) {
                 return Some(key.to_owned());
             }
         }
@@ -28,13 +30,24 @@ impl Wakeups {
 
 impl Bucket {
     /// Subscribes to a pattern of keys, for example `set.shop.orders.>`. A subscription that the server denies is
-    /// silent (the connection's health has its words); so read on your own from time to time.
+    /// silent (the connection's health has its words), and through a leaf node writes at the hub are not heard; so read on
+    /// your own from time to time.
     pub async fn wakeups(&self, keys: &str) -> Result<Wakeups, KvError> {
-        let subscriber = self.connection().client().subscribe(self.subject(keys)).await.map_err(|error| {
+        let mut subscribers = SelectAll::new();
+        subscribers.push(self.subscribe(self.subject(keys)).await?);
+        if self.connection().domain().is_some() {
+            // Through a leaf node only writes of the same leaf are heard, and only under the name they are sent to:
+            // servers of different domains keep `$KV` to themselves.
+            subscribers.push(self.subscribe(self.write_subject(keys)).await?);
+        }
+        Ok(Wakeups { subscribers, bucket: self.clone() })
+    }
+
+    async fn subscribe(&self, subject: String) -> Result<Subscriber, KvError> {
+        self.connection().client().subscribe(subject.clone()).await.map_err(|error| {
             let error = RequestError::Client(error.to_string());
-            let error = self.connection().explain(&format!("subscribe to {keys}"), error);
+            let error = self.connection().explain(&format!("subscribe to {subject}"), error);
             KvError::Api { bucket: self.name().to_owned(), error }
-        })?;
-        Ok(Wakeups { subscriber, bucket: self.clone() })
+        })
     }
 }
