@@ -139,7 +139,7 @@ async fn names_that_look_alike_stay_apart() {
     let (rig, operator) = Rig::start("alike").await;
     operator.stop().await;
     let dashed = rig.control.namespace(&rig.client, "alike-b").await;
-    let operator = Operator::start(rig.control.client().await, &[&rig.namespace, &dashed], |_| {}).await;
+    let operator = Operator::start(rig.control.client().await, &[&rig.namespace, &dashed], |_| {});
     let other = Rig { namespace: dashed, control: rig.control, client: rig.client.clone(), nats: rig.nats };
     let rig = Rig {
         namespace: rig.namespace,

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use kube::{ResourceExt, api::ListParams};
+use kube::{
+    ResourceExt,
+    api::{ListParams, Patch, PatchParams},
+};
 use lanekeeper_tests::wait_until;
 use serde_json::json;
 
@@ -17,7 +20,7 @@ pub(crate) async fn passes(operator: &Operator) -> u64 {
 pub(crate) async fn counted(operator: &Operator, counter: &str) -> u64 {
     let Ok((_, text)) = operator.admin("/metrics").await else { return 0 };
     let lines = text.lines().filter(|line| line.starts_with(counter));
-    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).map(|value| value as u64).sum()
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }
 
 /// Without what the controllers of Kubernetes itself write.
@@ -112,7 +115,6 @@ async fn a_new_operator_finds_everything_as_it_is_and_writes_nothing() {
 
 #[tokio::test]
 async fn a_status_that_somebody_deleted_is_written_again_and_changes_nothing_else() {
-    use kube::api::{Patch, PatchParams};
     let (rig, operator) = Rig::start("status").await;
     rig.create("orders", rig.spec(2)).await.unwrap();
     rig.wait_lanes("orders").await;

@@ -3,6 +3,8 @@
 //! One control plane serves all tests of this file; each test has namespaces, a NATS server and an operator of its own.
 //! There are no nodes, so Deployments never become available here: what pods do is the whole cluster's business.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "the helpers of tests fail by panicking, as tests do")]
+
 mod create;
 mod deletion;
 mod drift;

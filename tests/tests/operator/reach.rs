@@ -5,12 +5,12 @@ use serde_json::json;
 
 use crate::rig::Rig;
 
-const ACCOUNTS: &str = r#"
+const ACCOUNTS: &str = r"
 accounts {
   WITH { jetstream: enabled, users: [{user: with, password: pw}] }
   WITHOUT { users: [{user: without, password: pw}] }
 }
-"#;
+";
 
 #[tokio::test]
 async fn nats_that_goes_and_comes_back_is_a_condition_and_no_more() {
@@ -76,12 +76,12 @@ async fn an_account_without_jetstream_and_a_wrong_domain_are_said() {
 async fn a_user_that_may_not_do_it_is_told_what_it_lacks_and_nothing_is_half_made() {
     let config = |denied: &str| {
         format!(
-            r#"
+            r"
 accounts {{
   A {{ jetstream: enabled, users: [{{user: a, password: pw, permissions: {{publish: {{deny: [{denied}]}}}}}}] }}
 }}
 no_auth_user: a
-"#
+"
         )
     };
     let nats =
@@ -138,6 +138,17 @@ async fn wait_message(rig: &Rig, words: &str) -> String {
         if ready.contains(words) { Ok(ready) } else { Err(ready) }
     })
     .await
+}
+
+#[tokio::test]
+async fn a_server_that_is_too_old_is_refused_by_its_version() {
+    let rig = Rig::prepare("old", NatsServer::start("2.10").await).await;
+    let operator = rig.operator().await;
+    rig.create("orders", rig.spec(1)).await.unwrap();
+    let message = rig.wait_condition("orders", "Ready", "False/ServerTooOld").await;
+    assert!(message.contains("2.10"), "{message}");
+    assert_eq!(rig.deployment_names().await, Vec::<String>::new());
+    operator.stop().await;
 }
 
 #[tokio::test]

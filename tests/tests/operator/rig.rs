@@ -36,11 +36,7 @@ pub(crate) struct Operator {
 }
 
 impl Operator {
-    pub(crate) async fn start(
-        client: Client,
-        namespaces: &[&str],
-        change: impl FnOnce(&mut Settings),
-    ) -> Self {
+    pub(crate) fn start(client: Client, namespaces: &[&str], change: impl FnOnce(&mut Settings)) -> Self {
         // The port is free a moment before it is used; a stranger in between makes the start fail with words.
         let admin = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let mut settings = <Settings as clap::Parser>::parse_from([
@@ -110,7 +106,7 @@ impl Rig {
     }
 
     pub(crate) async fn operator_with(&self, change: impl FnOnce(&mut Settings)) -> Operator {
-        Operator::start(self.control.client().await, &[&self.namespace], change).await
+        Operator::start(self.control.client().await, &[&self.namespace], change)
     }
 
     /// The smallest set: stream `ORDERS`, subjects `orders.*`, HTTP handler.

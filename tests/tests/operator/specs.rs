@@ -1,5 +1,6 @@
 //! What cannot be is refused by name, and nothing is made of it.
 
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::rig::{Rig, wait_equal};
@@ -87,7 +88,6 @@ async fn what_can_never_change_is_refused_at_admission_and_the_set_stays_as_it_i
     rig.create("orders", rig.spec(2)).await.unwrap();
     rig.wait_lanes("orders").await;
     let record = rig.record("orders").await;
-    use kube::api::{Patch, PatchParams};
     for (patch, field) in [
         (json!({"stream": {"name": "OTHER"}}), "spec.stream.name"),
         (json!({"stream": {"storage": "File"}}), "spec.stream.storage"),

@@ -168,7 +168,7 @@ async fn forget(bucket: &Bucket, one: &Reported) {
     match bucket.delete(&one.key, one.revision).await {
         Ok(()) | Err(KvError::Conflict { .. }) => {}
         Err(error) => {
-            tracing::warn!(key = one.key, %error, "the report of a pod that is gone could not be forgotten")
+            tracing::warn!(key = one.key, %error, "the report of a pod that is gone could not be forgotten");
         }
     }
 }
