@@ -1,7 +1,7 @@
 //! The main thing: every message, once, in order.
 
 use lanekeeper_core::{lane::State, share::shares, stream::Retention};
-use lanekeeper_tests::{NatsServer, VERSIONS, wait_until};
+use lanekeeper_tests::{LATEST, NatsServer, VERSIONS, wait_until};
 
 use crate::{
     DEADLINE,
@@ -97,5 +97,26 @@ async fn a_consumer_with_a_raised_limit_is_not_served_until_it_is_lowered() {
         rig.report(0, "orders-0").await.is_some_and(|report| report.refused.is_none())
     })
     .await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn the_newer_form_of_ack_subjects_is_understood() {
+    let server = NatsServer::builder(LATEST).config("feature_flags { js_ack_fc_v2: true }").start().await;
+    let rig = Rig::on(server, Retention::Limits).await;
+    let consumer = rig.open().await;
+    rig.publish_many("k", 20).await;
+    // What a message looks like to others, to be sure that the server speaks that form at all.
+    let mut seen = rig.connection.client().subscribe("$JS.ACK.>").await.unwrap();
+    let journal = Journal::default();
+    let worker = rig.start(Script::taking(&journal, ms(0)));
+    rig.wait_settled(&consumer).await;
+    assert_eq!(journal.begun(), (1..=20).collect::<Vec<_>>());
+    let ack = wait_until(DEADLINE, "an ack to be seen", || {
+        let next = futures::FutureExt::now_or_never(futures::StreamExt::next(&mut seen)).flatten();
+        async { next }
+    })
+    .await;
+    assert_eq!(ack.subject.split('.').count(), 11, "{}", ack.subject);
     worker.stop().await;
 }

@@ -95,3 +95,20 @@ async fn a_worker_cut_off_from_nats_gives_its_message_up() {
     other.stop().await;
     worker.crash();
 }
+
+#[tokio::test]
+async fn what_a_killed_process_held_is_given_up_by_the_next_one_of_its_pod() {
+    let rig = Rig::new().await;
+    rig.open().await;
+    let journal = Journal::default();
+    let handler = HttpScript::taking(&journal, ms(0)).await;
+    let killed = WorkerProcess::start(&rig, "same", &handler.url()).await;
+    let holders = || async { rig.lane_key(1).await.holders };
+    wait_until(DEADLINE, "the worker to be in the lane", || async { holders().await.len() == 1 }).await;
+    killed.kill().await;
+    rig.retire(rig.share(0, 1), 1).await;
+    assert_eq!(holders().await.len(), 1, "a process that was killed leaves nothing by itself");
+    // The lane takes nobody any more, yet a change waits for the one that is gone.
+    let _next = WorkerProcess::start(&rig, "same", &handler.url()).await;
+    wait_until(DEADLINE, "the place to be given up", || async { holders().await.is_empty() }).await;
+}

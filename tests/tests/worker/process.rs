@@ -32,7 +32,8 @@ pub fn binary() -> &'static Path {
     BUILT.get_or_init(|| {
         let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
         let built = Command::new(cargo)
-            .args(["build", "-p", "lanekeeper-worker", "--bin", "lanekeeper-worker", "--message-format=json"])
+            // The features of the whole workspace, so that nothing is compiled a second time.
+            .args(["build", "--workspace", "--bin", "lanekeeper-worker", "--message-format=json"])
             .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
             .stderr(Stdio::inherit())
             .output()
