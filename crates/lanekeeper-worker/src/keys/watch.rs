@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lanekeeper_core::record::{Assignment, LaneKey};
+use lanekeeper_core::{
+    plan::Revisioned,
+    record::{Assignment, Holder, LaneKey},
+};
 use lanekeeper_nats::{KvError, kv::Wakeups};
 use tokio::{
     sync::mpsc,
@@ -90,9 +93,36 @@ async fn read(
         *lane = Some((incarnation, subscribe(identity, &identity.set.lane_key(incarnation)).await));
     }
     if let Some(found) = identity.bucket.get_json::<LaneKey>(&identity.set.lane_key(incarnation)).await? {
+        give_up_what_earlier_processes_held(identity, incarnation, &found).await;
         let LaneKey { retiring, excused, .. } = found.value;
         let _ = events.send(KeyEvent::Key { incarnation, retiring, excused });
     }
     let _ = events.send(KeyEvent::Assigned(Arc::new(found.value)));
     Ok(())
+}
+
+/// A container starts only after the process before it has ended. So what an earlier process of this pod held, nobody
+/// holds any more, and this one says so, also of a lane that takes nobody: a change would wait for it for ever.
+async fn give_up_what_earlier_processes_held(
+    identity: &Identity,
+    incarnation: u64,
+    found: &Revisioned<LaneKey>,
+) {
+    let us = &identity.holder;
+    let earlier = |other: &Holder| other.pod == us.pod && other != us;
+    if !found.value.holders.iter().any(earlier) {
+        return;
+    }
+    let mut key = found.value.clone();
+    key.holders.retain(|other| !earlier(other));
+    let written =
+        identity.bucket.put_json(&identity.set.lane_key(incarnation), &key, Some(found.revision)).await;
+    match written {
+        Ok(_) => tracing::info!(incarnation, "gave up what an earlier process of this pod held"),
+        // Somebody else wrote first; the next look decides.
+        Err(error) if error.is_conflict() => {}
+        Err(error) => {
+            tracing::warn!(%error, incarnation, "an earlier process of this pod still holds the lane")
+        }
+    }
 }
