@@ -45,8 +45,8 @@ cases: tools ## The shared situations at full length (takes about an hour)
 	LANEKEEPER_CASES=full cargo test -p lanekeeper-tests --no-fail-fast -- --nocapture
 
 .PHONY: model
-model: ## Walk the handover through many more failures than `make test` does
-	LANEKEEPER_WALKS=4000 cargo test -p lanekeeper-core --lib plan::simulation -- --nocapture
+model: ## Every state of the handover under each failure and pairs of them (stateright)
+	LANEKEEPER_MODEL=full LANEKEEPER_MODEL_SECONDS=60 LANEKEEPER_WALKS=200 cargo test --release -p lanekeeper-core --test handover -- --nocapture
 
 .PHONY: bench
 bench: tools ## One lane against nats.go and the round-trip limit; writes target/bench/report.json

@@ -43,7 +43,7 @@ pub const OFF: [&str; 7] = [
 
 /// The consumer that a lane needs. Everything that is not named here must be off: no delivery limit, no
 /// backoff list, no inactivity limit, not paused, explicit acks, one message at a time, pull.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ConsumerSpec {
     /// Durable name.
     pub name: String,
@@ -60,7 +60,7 @@ pub struct ConsumerSpec {
 }
 
 /// A consumer as the server states it. `-1` for limits means none, as the server writes it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ConsumerFound {
     /// Durable name.
     pub name: String,
@@ -107,7 +107,7 @@ pub struct ConsumerFound {
 }
 
 /// A field that a person (or an older version) changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Drift {
     /// Its name on the wire.
     pub field: &'static str,

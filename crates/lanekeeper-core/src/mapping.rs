@@ -20,7 +20,7 @@ pub const DEFAULT_MAX_PARTITIONS: u32 = 256;
 pub const LANES: &str = "lanes";
 
 /// How the subjects of a stream become lanes. Immutable for the life of the stream.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mapping {
     /// The stream's name, which is a token of every stored subject.
@@ -34,7 +34,7 @@ pub struct Mapping {
 }
 
 /// Why a mapping cannot be.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum MappingError {
     /// The stream's name cannot be one token of a subject.
     Stream(String),

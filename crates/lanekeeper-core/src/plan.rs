@@ -110,8 +110,3 @@ impl Context<'_> {
         Step::PutRecord { expected: Some(self.record.revision), record }
     }
 }
-
-#[cfg(test)]
-mod simulation;
-#[cfg(test)]
-mod tests;

@@ -16,7 +16,7 @@ fn version() -> u32 {
 }
 
 /// Whose a record is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Owner {
     /// The Kubernetes cluster: the uid of its namespace `kube-system`.
@@ -30,7 +30,7 @@ pub struct Owner {
 }
 
 /// How far a lane is. See [`crate::plan`] for what each state allows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum LaneState {
     /// Allocated: its consumer may not exist yet, nobody pulls.
@@ -44,7 +44,7 @@ pub enum LaneState {
 }
 
 /// All messages of a share up to a sequence are settled by a predecessor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Floor {
     /// The predecessor's share.
@@ -55,7 +55,7 @@ pub struct Floor {
 }
 
 /// One incarnation of a partition, in the record.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LaneRecord {
     /// Unique in the set for ever.
@@ -82,7 +82,7 @@ pub struct LaneRecord {
 }
 
 /// The record of a set: written by the operator only, by compare-and-set.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
     /// [`VERSION`].
@@ -103,7 +103,7 @@ pub struct Record {
 }
 
 /// A process that may hold a message of a lane.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Holder {
     /// The pod's name.
@@ -113,7 +113,7 @@ pub struct Holder {
 }
 
 /// The key of one incarnation: written by operator and workers, by compare-and-set only.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LaneKey {
     /// [`VERSION`].
@@ -144,7 +144,7 @@ impl Default for LaneKey {
 
 /// Deliveries of one message that were no attempts to handle it (a shutdown cut the handler short, the handler
 /// could not be reached). They stand in the lane's key because the next pod must know them, whatever its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Excused {
     /// The message.
@@ -154,7 +154,7 @@ pub struct Excused {
 }
 
 /// Retrying a failed message in place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Retry {
     /// Delay after the first failure; doubles with each further one.
@@ -166,14 +166,14 @@ pub struct Retry {
 }
 
 /// What happens to a message whose attempts are exhausted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ExhaustedPolicy {
     /// The lane stops here, retries slowly and says so.
     Block,
 }
 
 /// How a lane is to be run: the part of the spec that workers need.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LaneSettings {
     /// The server's deadline for one message, kept alive while its handler runs.
@@ -190,7 +190,7 @@ pub struct LaneSettings {
 }
 
 /// What the workers of one partition are to do: written by the operator only, by compare-and-set.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Assignment {
     /// [`VERSION`].
@@ -219,7 +219,7 @@ pub struct Assignment {
 }
 
 /// Why a lane cannot go on by itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Blocked {
     /// The message it stands at.
@@ -229,7 +229,7 @@ pub struct Blocked {
 }
 
 /// What a pod says of its partition: written by the worker, only when its meaning changes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     /// [`VERSION`].

@@ -23,7 +23,7 @@ pub mod metadata {
 }
 
 /// Which messages a stream keeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Retention {
     /// All, within its limits.
     Limits,
@@ -34,7 +34,7 @@ pub enum Retention {
 }
 
 /// Where a stream keeps them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Storage {
     /// On disk.
     File,
@@ -64,7 +64,7 @@ impl Storage {
 }
 
 /// The stream that a set with `management: Create` asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StreamSpec {
     /// Its name is the mapping's stream.
     pub mapping: Mapping,
@@ -87,7 +87,7 @@ pub struct StreamSpec {
 }
 
 /// A stream as the server states it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StreamFound {
     /// Its name.
     pub name: String,
@@ -132,7 +132,7 @@ pub struct StreamFound {
 }
 
 /// The set that repairs a stream, as the stream's metadata names it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StreamOwner {
     /// `cluster/namespace/name`.
     pub id: String,
@@ -155,7 +155,7 @@ impl From<&Owner> for StreamOwner {
 }
 
 /// What a stream that was found is to a set that asks for one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Judgement {
     /// It is this set's, and has drifted in these fields (none: nothing to do).
     Ours(Vec<Drift>),

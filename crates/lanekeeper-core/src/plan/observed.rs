@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Where the first lanes of a set begin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Start {
     /// With everything that the stream has.
     All,
@@ -20,7 +20,7 @@ pub enum Start {
 }
 
 /// What a person asked for, checked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Wanted {
     /// Whose record it is.
     pub owner: Owner,
@@ -41,7 +41,7 @@ pub struct Wanted {
 }
 
 /// A value with the revision at which it was read, for compare-and-set.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Revisioned<T> {
     /// The KV revision (stream sequence of the bucket).
     pub revision: u64,
@@ -51,7 +51,7 @@ pub struct Revisioned<T> {
 
 /// What NATS and the kubelet said. The record must be read before the consumers: an orphan is only what the record
 /// that was read could already have named.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Observed {
     /// Creation time of the stream.
     pub stream_created: String,

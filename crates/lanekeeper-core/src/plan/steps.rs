@@ -7,7 +7,7 @@ use crate::{
 
 /// One effect on NATS. All writes to the KV bucket are conditional: `expected` is the revision that must still be
 /// there, `None` that the key must not exist.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Step {
     /// Write the record.
     PutRecord {
@@ -67,7 +67,7 @@ pub enum Step {
 }
 
 /// What a change waits for.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Wait {
     /// Workers that joined a retiring lane and did not leave it yet.
     Holders {
@@ -90,7 +90,7 @@ pub enum Wait {
 }
 
 /// Something a person should read in an Event.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Note {
     /// Another stream of the same name took the place of the one in the record; positions do not apply to it.
     StreamReplaced {
@@ -123,14 +123,14 @@ pub enum Note {
 }
 
 /// Why nothing can be planned.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// The record belongs to a set of another cluster or name.
     OwnedElsewhere(Owner),
 }
 
 /// The next steps of a set.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Plan {
     /// To be carried out in order, up to the first that fails.
     pub steps: Vec<Step>,

@@ -1,14 +1,25 @@
+//! Single plans, judged one by one.
+
 use std::collections::BTreeMap;
 
-use super::{simulation::world::World, *};
-use crate::{record::Record, stream::Retention};
+use lanekeeper_core::{
+    plan::{Note, Observed, Refusal, Start, Step, Wanted, plan},
+    record::{LaneState, Record},
+    stream::Retention,
+};
+
+use crate::{run::Run, world::World};
+
+/// A world without a set yet.
+fn empty() -> World {
+    World::new(&Run::new("table", Retention::Limits, &[1]))
+}
 
 /// A set with so many partitions, created and opened.
 fn settled(partitions: u32) -> World {
-    let mut world = World::new(Retention::Limits, 1);
-    world.partitions = partitions;
+    let mut world = empty();
     for _ in 0..10 {
-        for step in plan(&world.wanted(), &world.observe()).steps {
+        for step in plan(&world.wanted(partitions), &world.observe()).steps {
             assert!(world.apply(&step).unwrap());
         }
     }
@@ -16,13 +27,13 @@ fn settled(partitions: u32) -> World {
 }
 
 fn record(world: &World) -> &Record {
-    &world.record.as_ref().unwrap().value
+    world.record.as_ref().unwrap()
 }
 
 #[test]
 fn a_new_set_is_recorded_before_anything_is_created() {
-    let world = World::new(Retention::Limits, 1);
-    let plan = plan(&world.wanted(), &world.observe());
+    let world = empty();
+    let plan = plan(&world.wanted(1), &world.observe());
     let [Step::PutRecord { expected: None, record }] = plan.steps.as_slice() else { panic!("{plan:?}") };
     assert_eq!(record.counter, 1);
     assert_eq!(record.lanes[0].state, LaneState::Created);
@@ -31,7 +42,7 @@ fn a_new_set_is_recorded_before_anything_is_created() {
 #[test]
 fn a_settled_set_has_one_open_lane_for_each_partition_and_nothing_to_do() {
     let world = settled(3);
-    assert!(plan(&world.wanted(), &world.observe()).is_settled());
+    assert!(plan(&world.wanted(3), &world.observe()).is_settled());
     assert_eq!(record(&world).lanes.len(), 3);
     assert!(record(&world).lanes.iter().all(|lane| lane.state == LaneState::Open));
     assert_eq!(world.assignments.len(), 3);
@@ -40,8 +51,8 @@ fn a_settled_set_has_one_open_lane_for_each_partition_and_nothing_to_do() {
 
 #[test]
 fn consumers_start_after_what_was_there_when_only_new_messages_are_wanted() {
-    let world = World::new(Retention::Limits, 1);
-    let wanted = Wanted { start: Start::New, ..world.wanted() };
+    let world = empty();
+    let wanted = Wanted { start: Start::New, ..world.wanted(1) };
     let observed = Observed { stream_last_sequence: 41, ..world.observe() };
     let plan = plan(&wanted, &observed);
     let [Step::PutRecord { record, .. }] = plan.steps.as_slice() else { panic!("{plan:?}") };
@@ -56,7 +67,7 @@ fn drift_is_repaired_with_the_most_dangerous_field_first() {
     consumer.ack_wait_milliseconds = 1;
     consumer.max_ack_pending = 100;
     consumer.metadata.insert("team".into(), "payments".into());
-    let plan = plan(&world.wanted(), &observed);
+    let plan = plan(&world.wanted(1), &observed);
     let [Step::RepairConsumer { drift, .. }] = plan.steps.as_slice() else { panic!("{plan:?}") };
     let fields: Vec<&str> = drift.iter().map(|one| one.field).collect();
     assert_eq!(fields, ["max_ack_pending", "ack_wait"]);
@@ -65,7 +76,7 @@ fn drift_is_repaired_with_the_most_dangerous_field_first() {
 #[test]
 fn changed_settings_reach_the_assignments_without_touching_lanes() {
     let world = settled(2);
-    let mut wanted = world.wanted();
+    let mut wanted = world.wanted(2);
     wanted.settings.paused = true;
     let plan = plan(&wanted, &world.observe());
     assert!(plan.steps.iter().all(|step| matches!(step, Step::PutAssignment { .. })), "{plan:?}");
@@ -75,7 +86,7 @@ fn changed_settings_reach_the_assignments_without_touching_lanes() {
 #[test]
 fn a_set_made_again_adopts_its_record_and_a_stranger_is_refused() {
     let world = settled(1);
-    let mut wanted = world.wanted();
+    let mut wanted = world.wanted(1);
     wanted.owner.uid = "another".into();
     let adopted = plan(&wanted, &world.observe());
     let puts = |step: &Step| matches!(step, Step::PutRecord { record, .. } if record.owner.uid == "another");
@@ -91,7 +102,7 @@ fn a_set_made_again_adopts_its_record_and_a_stranger_is_refused() {
 fn a_replaced_stream_starts_a_new_incarnation_and_applies_no_old_position() {
     let world = settled(2);
     let observed = Observed { stream_created: "now".into(), consumers: BTreeMap::new(), ..world.observe() };
-    let plan = plan(&world.wanted(), &observed);
+    let plan = plan(&world.wanted(2), &observed);
     let [Step::PutRecord { record, .. }] = plan.steps.as_slice() else { panic!("{plan:?}") };
     assert_eq!(record.stream_incarnation, 2);
     assert!(record.lanes.iter().all(|lane| lane.state == LaneState::Retiring && lane.start == 1));
@@ -101,7 +112,7 @@ fn a_replaced_stream_starts_a_new_incarnation_and_applies_no_old_position() {
 #[test]
 fn a_consumer_deleted_by_somebody_is_succeeded_and_never_made_again() {
     let mut world = settled(1);
-    let mut wanted = world.wanted();
+    let mut wanted = world.wanted(1);
     wanted.settings.ack_wait_milliseconds = 15_000;
     world.consumers.clear();
     let plan = plan(&wanted, &world.observe());
@@ -118,7 +129,7 @@ fn a_consumer_made_again_by_hand_at_another_position_is_not_ours() {
     let consumer = observed.consumers.get_mut(&1).unwrap();
     consumer.start = Some(500);
     consumer.deliver_policy = "by_start_sequence".into();
-    let plan = plan(&world.wanted(), &observed);
+    let plan = plan(&world.wanted(1), &observed);
     assert!(matches!(plan.notes.as_slice(), [Note::ConsumerLost { .. }]), "{plan:?}");
 }
 
@@ -130,7 +141,7 @@ fn an_orphan_is_deleted_only_when_the_record_could_have_named_it() {
     for incarnation in [0, 7] {
         observed.consumers.insert(incarnation, template.clone());
     }
-    let plan = plan(&world.wanted(), &observed);
+    let plan = plan(&world.wanted(1), &observed);
     let [Step::DeleteConsumer { incarnation: 0, .. }] = plan.steps.as_slice() else { panic!("{plan:?}") };
 }
 
@@ -139,7 +150,7 @@ fn a_floor_that_moved_is_worth_a_checkpoint_but_no_step() {
     let world = settled(1);
     let mut observed = world.observe();
     observed.consumers.get_mut(&1).unwrap().floor = 9;
-    let plan = plan(&world.wanted(), &observed);
+    let plan = plan(&world.wanted(1), &observed);
     assert!(plan.is_settled());
     let Some(Step::PutRecord { record, .. }) = plan.checkpoint else { panic!("no checkpoint") };
     assert_eq!(record.lanes[0].checkpoint, 9);
@@ -147,9 +158,8 @@ fn a_floor_that_moved_is_worth_a_checkpoint_but_no_step() {
 
 #[test]
 fn one_partition_more_leaves_the_others_alone() {
-    let mut world = settled(3);
-    world.partitions = 4;
-    let plan = plan(&world.wanted(), &world.observe());
+    let world = settled(3);
+    let plan = plan(&world.wanted(4), &world.observe());
     let Step::PutRecord { record, .. } = &plan.steps[0] else { panic!("{plan:?}") };
     let retiring: Vec<u32> = record
         .lanes
