@@ -7,8 +7,10 @@
 
 mod create;
 mod deletion;
+mod documents;
 mod drift;
 mod drift_nats;
+mod flow;
 mod groups;
 mod idle;
 mod mapping;
