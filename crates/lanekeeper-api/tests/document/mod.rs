@@ -61,7 +61,7 @@ pub(crate) fn read(root: &Path, path: &str) -> Document {
 impl Document {
     /// All code between fences. A YAML file is one block.
     pub(crate) fn blocks(&self) -> Vec<Block<'_>> {
-        if self.path.ends_with(".yaml") {
+        if Path::new(&self.path).extension().is_some_and(|extension| extension == "yaml") {
             return vec![Block { language: "yaml", code: self.text.clone(), line: 1 }];
         }
         let mut blocks = Vec::new();
