@@ -77,6 +77,28 @@ fn every_other_object_in_the_documents_is_known_to_the_api_server() {
 }
 
 #[test]
+fn the_autoscaler_in_the_documents_changes_the_number_of_partitions() {
+    let of_kind = |path: &str, kind: &str| {
+        let objects = read(&root(), path).objects();
+        objects.into_iter().map(|(_, object)| object).find(|object| object["kind"] == kind).unwrap()
+    };
+    // Another name: what is stored must not be in the way of tests that only try.
+    let here = json!({"metadata": {"name": "scaled", "namespace": "default"}});
+    let set = changed(&of_kind("README.md", "OrderedPartitionSet"), &here);
+    let set = changed(&set, &json!({"spec": {"partitions": 1}}));
+    let autoscaler = changed(&of_kind("docs/operations.md", "HorizontalPodAutoscaler"), &here);
+    let autoscaler = changed(&autoscaler, &json!({"spec": {"scaleTargetRef": {"name": "scaled"}}}));
+    let plane = ControlPlane::with_definition();
+    for object in [&set, &autoscaler] {
+        plane.kubectl(&["create", "--validate=strict", "-f", "-"], Some(object)).expect();
+    }
+    let least = autoscaler["spec"]["minReplicas"].as_i64().unwrap();
+    assert!(least > 1, "it would change nothing");
+    let wanted = format!("--for=jsonpath={{.spec.partitions}}={least}");
+    plane.kubectl(&["-n", "default", "wait", &wanted, "ops/scaled", "--timeout=180s"], None).expect();
+}
+
+#[test]
 fn every_link_leads_to_a_file_and_a_heading_in_it() {
     for document in all(&root()) {
         let folder = root().join(Path::new(&document.path).parent().unwrap());
