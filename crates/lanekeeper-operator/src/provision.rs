@@ -4,10 +4,12 @@ use kube::{Api, ResourceExt};
 use lanekeeper_api::{OrderedPartitionSet, reason::Reason, validate::Validated};
 use lanekeeper_core::{
     consumer::Drift,
+    names::SetName,
     plan::Wanted,
+    record::Record,
     stream::{Judgement, StreamFound, StreamOwner, StreamSpec, drift, judge, metadata},
 };
-use lanekeeper_nats::{Cause, Connection, observe, provision};
+use lanekeeper_nats::{Bucket, Cause, Connection, observe, provision};
 
 use crate::{
     context::Scope,
@@ -47,7 +49,7 @@ pub fn failure(about: About, cause: Cause, message: impl Into<String>) -> Failur
 /// The stream of a set, as found after all that this set may do about it. `Err` ends the pass.
 pub async fn stream(
     scope: &Scope,
-    connection: &Connection,
+    bucket: &Bucket,
     set: &Validated,
     wanted: &Wanted,
     had_stream: bool,
@@ -56,12 +58,13 @@ pub async fn stream(
     let spec = &set.stream;
     let name = &spec.mapping.stream;
     let us = StreamOwner::from(&wanted.owner);
+    let connection = bucket.connection();
     for _ in 0..ROUNDS {
         let found = observe::stream(connection, name)
             .await
             .map_err(|error| failure(About::Stream, error.cause(), error.to_string()))?;
         let Some(found) = found else {
-            create(scope, connection, set, &us, had_stream, news).await?;
+            create(scope, bucket, set, &us, had_stream, news).await?;
             continue;
         };
         let judgement = match StreamOwner::of(&found) {
@@ -108,20 +111,23 @@ fn inherited(spec: &StreamSpec, us: &StreamOwner, found: &StreamFound) -> Judgem
 
 async fn create(
     scope: &Scope,
-    connection: &Connection,
+    bucket: &Bucket,
     set: &Validated,
     us: &StreamOwner,
     had_stream: bool,
     news: &mut News,
 ) -> Result<(), Failure> {
     let name = &set.stream.mapping.stream;
-    if let Some(maker) = maker(scope, set) {
+    if let Some(maker) = maker(scope, bucket, set).await? {
         let message = format!("stream {name} is missing; set {maker} is the one that makes it");
         return Err(Failure::new(About::Stream, Reason::StreamMissing, message));
     }
-    let created = provision::create_stream(connection, &set.stream, us)
-        .await
-        .map_err(|error| failure(About::Stream, error.cause(), error.to_string()))?;
+    let created = match provision::create_stream(bucket.connection(), &set.stream, us).await {
+        Ok(created) => created,
+        // Another set was faster; what it made is looked at next.
+        Err(error) if error.cause() == Cause::StreamConfigConflict => return Ok(()),
+        Err(error) => return Err(failure(About::Stream, error.cause(), error.to_string())),
+    };
     if !created.new {
         return Ok(());
     }
@@ -187,28 +193,30 @@ async fn lives(scope: &Scope, owner: &StreamOwner) -> Result<bool, Failure> {
     }
 }
 
-/// The set that makes a missing stream, when it is another one: the oldest of those that name it.
-fn maker(scope: &Scope, set: &Validated) -> Option<String> {
-    let same = |other: &OrderedPartitionSet| {
-        other.spec.stream.name == set.stream.mapping.stream
-            && other.spec.nats.servers == set.nats.servers
-            && other.spec.nats.jet_stream_domain == set.nats.domain
-            && other.metadata.deletion_timestamp.is_none()
-    };
+/// The set that makes a missing stream, when it is another one: the oldest of those that already use it. Sets of other
+/// accounts may name a stream of theirs in the same way, so what counts is a record in this account.
+async fn maker(scope: &Scope, bucket: &Bucket, set: &Validated) -> Result<Option<SetName>, Failure> {
     let age = |other: &OrderedPartitionSet| {
         let created = other.metadata.creation_timestamp.as_ref().map(|time| time.0);
         (created, other.namespace().unwrap_or_default(), other.name_any())
     };
+    let name = &set.stream.mapping.stream;
     let sets = scope.caches.sets.state();
-    let oldest = sets
-        .iter()
-        .filter_map(|guarded| guarded.0.as_ref().ok())
-        .filter(|other| same(other))
+    let living = sets.iter().filter_map(|guarded| guarded.0.as_ref().ok());
+    let mut same: Vec<_> = living
+        .filter(|other| other.spec.stream.name == *name && other.metadata.deletion_timestamp.is_none())
         .map(age)
-        .min()?;
-    let (_, namespace, name) = oldest;
-    let ours = namespace == set.name.namespace && name == set.name.name;
-    (!ours).then(|| format!("{namespace}/{name}"))
+        .collect();
+    same.sort();
+    let older = same.into_iter().map(|(_, namespace, name)| SetName { namespace, name });
+    for other in older.take_while(|other| *other != set.name) {
+        let record = bucket.get_json::<Record>(&other.record_key()).await;
+        let record = record.map_err(|error| failure(About::Lanes, error.cause(), error.to_string()))?;
+        if record.is_some_and(|found| found.value.stream == *name) {
+            return Ok(Some(other));
+        }
+    }
+    Ok(None)
 }
 
 /// What the stream takes away from what the set promises.

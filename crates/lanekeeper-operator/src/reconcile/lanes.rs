@@ -44,7 +44,7 @@ impl Pass<'_> {
         deployments: &Deployments<'_>,
     ) -> Result<(), Failure> {
         let connection = self.reach(validated).await?;
-        let bucket = Bucket::new(connection.clone(), &self.scope.context.settings.bucket);
+        let bucket = Bucket::new(connection, &self.scope.context.settings.bucket);
         self.check_moved(&bucket, validated, wanted, deployments).await?;
         let known = deployments.known();
         let known_before =
@@ -57,8 +57,7 @@ impl Pass<'_> {
             .await
             .map_err(|error| provision::failure(About::Lanes, error.cause(), error.to_string()))?;
         let stream =
-            provision::stream(self.scope, &connection, validated, wanted, known_before, &mut self.news)
-                .await?;
+            provision::stream(self.scope, &bucket, validated, wanted, known_before, &mut self.news).await?;
         self.findings.stream = Some(stream.name.clone());
         self.findings.degraded = provision::troubles(validated);
 
