@@ -30,6 +30,32 @@ async fn two_sets_share_a_stream_each_with_its_own_number_of_partitions() {
 }
 
 #[tokio::test]
+async fn a_shared_stream_that_somebody_deleted_is_made_again_by_its_owner_only() {
+    let (rig, operator) = Rig::start("shared").await;
+    rig.create("billing", rig.spec(2)).await.unwrap();
+    rig.wait_lanes("billing").await;
+    rig.create("shipping", rig.spec(3)).await.unwrap();
+    rig.wait_lanes("shipping").await;
+    let before = rig.stream("ORDERS").await.unwrap().created;
+    let connection = rig.connection().await;
+    connection.api::<Value>("STREAM.DELETE.ORDERS", &Value::Null).await.unwrap();
+    wait_until(DEADLINE, "lanes of both on a new stream", || async {
+        let stream = rig.stream("ORDERS").await.ok_or("there is no stream")?;
+        let consumers = (
+            rig.consumers_of("billing", "ORDERS").await.len(),
+            rig.consumers_of("shipping", "ORDERS").await.len(),
+        );
+        let owner = &stream.metadata["lanekeeper.dev/owner"];
+        let right = stream.created != before && consumers == (2, 3) && owner.ends_with("/billing");
+        if right { Ok(()) } else { Err(format!("{consumers:?} of {owner}")) }
+    })
+    .await;
+    rig.wait_lanes("billing").await;
+    rig.wait_lanes("shipping").await;
+    operator.stop().await;
+}
+
+#[tokio::test]
 async fn a_set_that_asks_for_another_mapping_or_stream_is_told_what_differs_and_changes_nothing() {
     let (rig, operator) = Rig::start("differs").await;
     rig.create("first", rig.spec(2)).await.unwrap();
