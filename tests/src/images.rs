@@ -1,6 +1,7 @@
 //! The images of the product and of the example, built by `images/build.py` and put into a cluster.
 
 use std::{
+    fs,
     path::PathBuf,
     process::{Command, Stdio},
 };
@@ -9,6 +10,9 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
 use crate::cluster::{Cluster, repository};
+
+/// The variable that names images built before.
+const GIVEN: &str = "LANEKEEPER_IMAGES";
 
 /// Which images there are; each tag names the content.
 #[derive(Debug, Clone, Deserialize)]
@@ -50,7 +54,15 @@ impl Image {
 
 impl Images {
     /// Builds what changed. Compilers tell their troubles on standard error.
+    ///
+    /// `LANEKEEPER_IMAGES` names a file with what `images/build.py` printed before: then nothing is built.
     pub fn build() -> Result<Self> {
+        if let Some(file) = std::env::var_os(GIVEN).filter(|file| !file.is_empty()) {
+            let file = PathBuf::from(file);
+            let text = fs::read(&file).with_context(|| format!("reading {GIVEN}={}", file.display()))?;
+            return serde_json::from_slice(&text)
+                .with_context(|| format!("reading {GIVEN}={}", file.display()));
+        }
         let script = repository().join("images/build.py");
         let output = Command::new(&script)
             .stderr(Stdio::inherit())

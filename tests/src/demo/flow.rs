@@ -9,6 +9,7 @@ use std::{
 use anyhow::{Context, Result};
 use async_nats::jetstream;
 use lanekeeper_core::names::SetName;
+use tokio::time::MissedTickBehavior;
 
 use super::Teller;
 use crate::{
@@ -73,6 +74,8 @@ async fn watch(
 ) -> Result<Option<String>> {
     let name = SetName::new(NAMESPACE, SET);
     let mut ticks = tokio::time::interval(TICK);
+    // A slow machine gets fewer lines, not a burst of them.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut moved = (Instant::now(), 0);
     loop {
         ticks.tick().await;

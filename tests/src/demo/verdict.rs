@@ -62,8 +62,8 @@ Look around:
   export KUBECONFIG={kubeconfig} PATH={path}:$PATH
   kubectl -n {NAMESPACE} get ops,deployments,pods
   kubectl -n {NAMESPACE} describe ops {SET}
-  kubectl -n {NAMESPACE} lanes status {SET}
-  kubectl -n {NAMESPACE} lanes where {SET} N14228
+  kubectl lanes status {SET} -n {NAMESPACE}
+  kubectl lanes where {SET} N14228 -n {NAMESPACE}
 Stop it:
   {stop}",
         kubeconfig = cluster.kubeconfig,
