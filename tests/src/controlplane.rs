@@ -41,7 +41,8 @@ impl ControlPlane {
         SHARED.get_or_init(Self::start).await
     }
 
-    async fn start() -> Self {
+    /// One of its own, for a test that changes what all others share. Ends with this process.
+    pub async fn start() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let audit_log = folder.path().join("audit.log");
         let script = repository().join("tests/cluster/cluster.py");

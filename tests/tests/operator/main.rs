@@ -21,3 +21,4 @@ mod reach;
 mod rescale;
 mod rig;
 mod specs;
+mod unreadable;

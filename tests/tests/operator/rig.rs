@@ -87,7 +87,11 @@ pub(crate) struct Rig {
 impl Rig {
     /// Without an operator yet.
     pub(crate) async fn prepare(name: &str, nats: NatsServer) -> Self {
-        let control = ControlPlane::shared().await;
+        Self::prepare_on(ControlPlane::shared().await, name, nats).await
+    }
+
+    /// On a control plane of the test's own.
+    pub(crate) async fn prepare_on(control: &'static ControlPlane, name: &str, nats: NatsServer) -> Self {
         let client = control.client().await;
         let namespace = control.namespace(&client, name).await;
         Self { control, client, namespace, nats }
