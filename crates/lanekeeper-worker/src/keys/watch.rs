@@ -122,7 +122,7 @@ async fn give_up_what_earlier_processes_held(
         // Somebody else wrote first; the next look decides.
         Err(error) if error.is_conflict() => {}
         Err(error) => {
-            tracing::warn!(%error, incarnation, "an earlier process of this pod still holds the lane")
+            tracing::warn!(%error, incarnation, "an earlier process of this pod still holds the lane");
         }
     }
 }
