@@ -49,6 +49,12 @@ async fn idle_sets_and_one_without_nats_cause_no_write_and_hardly_any_work() {
         looks.tick().await;
         assert_eq!(versions(&story).await, calm, "an idle operator changed something");
     }
+    if story.machine.audit.is_some() {
+        assert!(
+            !story.machine.operator_writes(0).is_empty(),
+            "the audit log would show the operator's writes"
+        );
+    }
     let share = (processor_seconds(pid) - busy_before) / started.elapsed().as_secs_f64();
     let writes = story.machine.operator_writes(audit_from);
     println!(
@@ -60,6 +66,52 @@ async fn idle_sets_and_one_without_nats_cause_no_write_and_hardly_any_work() {
     assert!(writes.is_empty(), "the audit log has writes of the operator: {writes:?}");
     assert!(share < CPU_LIMIT, "{:.2} % of a processor", share * 100.0);
     story.run(&["delete", "ops", "--all", "--timeout=120s"]);
+}
+
+#[tokio::test]
+async fn a_handler_that_crashes_again_and_again_is_said_once_and_not_at_every_crash() {
+    let _alone = alone().await;
+    let mut story = Story::begin("crashing", 1).await;
+    story.put(
+        "/spec/worker/podTemplate/spec/containers/0/env",
+        json!([{"name": "JOURNAL", "value": "/nowhere/journal"}]),
+    );
+    story.kubectl.apply(std::slice::from_ref(&story.set)).unwrap();
+    story.wait_for_condition("WorkersReady", "False", "CrashLooping").await;
+    let set = settled_set(&story).await;
+    let crashes = crashes(&story).await;
+    // Two more crashes are enough for a change at every crash to show.
+    wait_until(PODS * 3, "two more crashes", || async {
+        let now = self::crashes(&story).await;
+        if now >= crashes + 2 { Ok(()) } else { Err(format!("{now} after {crashes}")) }
+    })
+    .await;
+    assert_eq!(story.resource().await.unwrap()["status"], set["status"]);
+    assert_eq!(
+        story.resource().await.unwrap()["metadata"]["resourceVersion"],
+        set["metadata"]["resourceVersion"]
+    );
+}
+
+/// The set once it has not changed for a while.
+async fn settled_set(story: &Story) -> Value {
+    let last = Mutex::new((Value::Null, Instant::now()));
+    wait_until(PODS, "the set to come to rest", || async {
+        let now = story.resource().await.ok_or("there is no set")?;
+        let mut last = last.lock().await;
+        if now != last.0 {
+            *last = (now, Instant::now());
+            return Err("it changed just now");
+        }
+        if last.1.elapsed() > REST { Ok(now) } else { Err("it has not been at rest for long") }
+    })
+    .await
+}
+
+async fn crashes(story: &Story) -> u64 {
+    let pods = story.workers().await;
+    let statuses = pods.iter().filter_map(|pod| pod["status"]["initContainerStatuses"].as_array()).flatten();
+    statuses.filter_map(|one| one["restartCount"].as_u64()).sum()
 }
 
 fn set(story: &Story, index: usize) -> Value {

@@ -93,7 +93,7 @@ async fn a_publisher_that_is_not_alone_notices_and_stops() {
 }
 
 #[tokio::test]
-async fn journals_are_read_on_from_where_they_were_left_and_a_pod_that_cannot_be_read_is_named() {
+async fn journals_are_read_on_from_where_they_were_left() {
     let _shared = beside_others().await;
     let story = Story::begin("journals", 1).await;
     let mut pod = story.set["spec"]["worker"]["podTemplate"].clone();
