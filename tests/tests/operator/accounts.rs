@@ -1,6 +1,8 @@
 //! Several accounts of one NATS: credentials that are rotated, and connections that are never shared.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, api::DeleteParams};
 use lanekeeper_nats::{ConnectSettings, Connection, Files, connection::file_names, observe};
 use lanekeeper_tests::{LATEST, NatsServer, wait_until};
 use nkeys::KeyPair;
@@ -126,5 +128,29 @@ async fn accounts_stay_apart_and_rotated_credentials_are_used_without_a_restart(
     })
     .await;
     rig.wait_lanes("second").await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_secret_that_goes_before_its_set_does_not_keep_consumers_from_being_deleted() {
+    let authority = Authority::new();
+    let nats = NatsServer::builder(LATEST).config(&authority.config(&[])).start().await;
+    let rig = Rig::prepare("secret-first", nats).await;
+    let operator = rig.operator().await;
+    let credentials = authority.credentials(0, &KeyPair::new_user());
+    rig.secret("creds", json!({"user.creds": credentials})).await;
+    let mut spec = rig.spec(2);
+    spec["nats"]["credentialsSecretRef"] = json!({"name": "creds", "key": "user.creds"});
+    spec["deletionPolicy"] = json!("Delete");
+    rig.create("orders", spec).await.unwrap();
+    rig.wait_lanes("orders").await;
+    let theirs = connect(&rig, &credentials).await;
+    assert_eq!(observe::consumers(&theirs, "ORDERS").await.unwrap().len(), 2);
+    // As when a whole namespace is deleted: nobody chooses the order.
+    let secrets: Api<Secret> = Api::namespaced(rig.client.clone(), &rig.namespace);
+    secrets.delete("creds", &DeleteParams::default()).await.unwrap();
+    rig.delete("orders").await;
+    rig.wait_gone("orders").await;
+    assert_eq!(observe::consumers(&theirs, "ORDERS").await.unwrap().len(), 0);
     operator.stop().await;
 }

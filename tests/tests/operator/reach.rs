@@ -1,6 +1,6 @@
 //! What keeps the operator from NATS is said truthfully, and heals without a restart.
 
-use lanekeeper_tests::{LATEST, NatsServer};
+use lanekeeper_tests::{LATEST, NatsServer, NatsTrio};
 use serde_json::json;
 
 use crate::rig::Rig;
@@ -161,4 +161,42 @@ async fn copies_that_one_server_cannot_place_are_the_servers_own_words() {
     assert!(message.contains("error code"), "{message}");
     assert_eq!(rig.deployment_names().await, Vec::<String>::new());
     operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_set_made_while_most_servers_are_down_comes_when_they_are_back_and_others_stay_as_they_were() {
+    let trio = NatsTrio::start(LATEST).await;
+    let urls = trio.urls();
+    let mut nodes = trio.nodes.into_iter();
+    let mut rig = Rig::prepare("trio", nodes.next().unwrap()).await;
+    let mut others: Vec<NatsServer> = nodes.collect();
+    let operator = rig.operator().await;
+    let spec = |name: &str, copies: u32| {
+        let mut spec = rig.spec(2);
+        spec["nats"]["servers"] = json!(urls);
+        spec["stream"] = json!({"name": name, "subjects": [format!("{name}.*")], "replicas": copies});
+        spec["mapping"] = json!({"subject": format!("{name}.*"), "keyTokens": [1], "maxPartitions": 16});
+        spec
+    };
+    rig.create("running", spec("running", 3)).await.unwrap();
+    rig.wait_lanes("running").await;
+    let before = rig.record("running").await;
+    for server in &mut others {
+        server.kill();
+    }
+    rig.create("copied", spec("copied", 3)).await.unwrap();
+    rig.wait_condition("copied", "Ready", "False/JetStreamUnavailable").await;
+    assert_eq!(rig.deployment_names().await.iter().filter(|name| name.starts_with("copied")).count(), 0);
+    for server in &mut others {
+        server.start_again().await;
+    }
+    rig.wait_lanes("copied").await;
+    // The lanes of the other set were never touched.
+    rig.wait_lanes("running").await;
+    let unchanged = |record: Option<lanekeeper_core::record::Record>| {
+        record.map(|record| (record.counter, record.lanes.len()))
+    };
+    assert_eq!(unchanged(rig.record("running").await), unchanged(before));
+    operator.stop().await;
+    rig.nats.kill();
 }
