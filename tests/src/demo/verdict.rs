@@ -69,3 +69,50 @@ Stop it:
         kubeconfig = cluster.kubeconfig,
     );
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{flights::data::numbered, journal::Entry};
+
+    fn handled(messages: &[Message]) -> Vec<Entry> {
+        let entry = |(index, one): (usize, &Message)| Entry {
+            key: one.key.clone(),
+            number: one.number,
+            fence: format!("0000000001-{:020}", index + 1),
+            partition: 0,
+            attempt: 1,
+            start: i64::try_from(index * 10).unwrap(),
+            end: i64::try_from(index * 10 + 5).unwrap(),
+            pod: "p".into(),
+        };
+        messages.iter().enumerate().map(entry).collect()
+    }
+
+    #[test]
+    fn only_a_complete_and_ordered_run_without_trouble_is_a_good_one() {
+        let messages = numbered(3, 4);
+        let verdict = |entries: Vec<Entry>, trouble: Option<&str>| {
+            tell(&Outcome { entries, trouble: trouble.map(str::to_owned) }, &messages).unwrap()
+        };
+        let all = handled(&messages);
+        assert!(verdict(all.clone(), None));
+        assert!(!verdict(all.clone(), Some("nothing moved")));
+        assert!(!verdict(all[..11].to_vec(), None), "a loss");
+        let mut swapped = all;
+        let (one, other) = (swapped[0].start, swapped[3].start);
+        (swapped[0].start, swapped[0].end, swapped[3].start, swapped[3].end) =
+            (other, other + 5, one, one + 5);
+        assert!(!verdict(swapped, None), "a swap within a key");
+    }
+
+    #[test]
+    fn the_words_have_every_number() {
+        let messages = numbered(2, 3);
+        let published = Published::new(messages.iter().map(|one| (one.key.clone(), one.number))).unwrap();
+        let words = words(&journal::check(&published, &handled(&messages)));
+        for name in ["flights", "aircraft", "handled", "repeats", "out of order", "lost", "msg/s"] {
+            assert!(words.contains(name), "{name} is missing in {words}");
+        }
+    }
+}

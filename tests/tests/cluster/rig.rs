@@ -11,6 +11,7 @@ use lanekeeper_tests::{
         data::{Message, numbered},
         journals::Journals,
         publish::Publisher,
+        reach::Reach,
     },
     kubectl::pod_is_ready,
     wait_until,
@@ -119,6 +120,25 @@ async fn journals_are_read_on_from_where_they_were_left() {
     journals.read_on().await.unwrap();
     let numbers: Vec<u64> = journals.entries().iter().map(|entry| entry.number).collect();
     assert_eq!((numbers, journals.handled()), (vec![2, 3, 3], 2));
+}
+
+#[tokio::test]
+async fn a_forwarded_way_to_nats_comes_back_after_its_pod_was_replaced() {
+    let _shared = beside_others().await;
+    let story = Story::begin("forward", 1).await;
+    stream(&story.jetstream).await;
+    let reach = Reach::forwarded(&story.kubectl, &story.namespace).await.unwrap();
+    assert!(reach.address().starts_with("nats://127.0.0.1:"), "{}", reach.address());
+    let publisher = Publisher::new(jetstream::new(reach.connect().await.unwrap()), STREAM, SUBJECT);
+    let messages = numbered(10, 40);
+    publisher.publish(0, &messages[..200], |_| {}).await.unwrap();
+    story.run(&["delete", "pod", "nats-0", "--grace-period=1"]);
+    publisher.publish(200, &messages[200..], |_| {}).await.unwrap();
+    let bodies: Vec<String> = messages.iter().map(|one| one.body.clone()).collect();
+    let found =
+        wait_until(PODS, "the stream to be readable", || async { story.jetstream.get_stream(STREAM).await })
+            .await;
+    assert_eq!(stored(&found, messages.len()).await, bodies);
 }
 
 /// One departure as the lane sends it, by the plainest client there is.
