@@ -45,7 +45,7 @@ impl Handler for Count {
 }
 
 /// Messages per second over all messages.
-pub async fn measure(setting: &mut Setting, messages: u64) -> Result<f64> {
+pub(crate) async fn measure(setting: &mut Setting, messages: u64) -> Result<f64> {
     let consumer = setting.open_lane(None).await?;
     let finished = Arc::new(Notify::new());
     let count =

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::setting::STREAM;
 
 /// What it measures, as it names it.
-pub const NAMES: &[&str] = &[
+pub(crate) const NAMES: &[&str] = &[
     "ping_pong",
     "nats_go_consume_ack",
     "nats_go_consume_double_ack",
@@ -20,7 +20,7 @@ pub const NAMES: &[&str] = &[
 ];
 
 /// The program, built.
-pub struct Peers {
+pub(crate) struct Peers {
     program: PathBuf,
 }
 
@@ -31,7 +31,7 @@ struct Measurement {
 }
 
 impl Peers {
-    pub fn build() -> Result<Self> {
+    pub(crate) fn build() -> Result<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let folder = root.join("target/bench");
         std::fs::create_dir_all(&folder)?;
@@ -50,7 +50,7 @@ impl Peers {
     }
 
     /// Stores the messages that everybody drains.
-    pub fn publish(&self, url: &str, messages: u64) -> Result<()> {
+    pub(crate) fn publish(&self, url: &str, messages: u64) -> Result<()> {
         let messages = messages.to_string();
         self.run(&[
             "-url", url, "-stream", STREAM, "-publish", &messages, "-subject", "bench.*", "-only", "none",
@@ -58,7 +58,7 @@ impl Peers {
         Ok(())
     }
 
-    pub fn measure(&self, url: &str, name: &str, messages: u64) -> Result<f64> {
+    pub(crate) fn measure(&self, url: &str, name: &str, messages: u64) -> Result<f64> {
         let messages = messages.to_string();
         let filter = format!("lanes.{STREAM}.>");
         let output =

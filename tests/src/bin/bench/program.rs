@@ -23,18 +23,18 @@ const PAYLOAD: usize = 1024;
 const MIB: f64 = 1_048_576.0;
 
 /// What was measured.
-pub struct Footprint {
+pub(crate) struct Footprint {
     /// MiB after the messages were handled.
-    pub rss: f64,
+    pub(crate) rss: f64,
     /// MiB at most.
-    pub peak: f64,
+    pub(crate) peak: f64,
     /// MiB of the file.
-    pub binary: f64,
+    pub(crate) binary: f64,
     /// Messages per second through HTTP.
-    pub rate: f64,
+    pub(crate) rate: f64,
 }
 
-pub fn build() -> Result<PathBuf> {
+pub(crate) fn build() -> Result<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let built = Command::new(cargo)
@@ -48,7 +48,7 @@ pub fn build() -> Result<PathBuf> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "sizes and counts are far below 2^52")]
-pub async fn footprint(setting: &mut Setting, program: &Path, messages: u64) -> Result<Footprint> {
+pub(crate) async fn footprint(setting: &mut Setting, program: &Path, messages: u64) -> Result<Footprint> {
     let first = publish(setting, messages).await?;
     let consumer = setting.open_lane(Some(first)).await?;
     let handled = Arc::new(AtomicU64::new(0));

@@ -17,21 +17,21 @@ struct Row {
 }
 
 #[derive(Debug, Default)]
-pub struct Report {
+pub(crate) struct Report {
     rows: Vec<Row>,
 }
 
 impl Report {
-    pub fn alone(&mut self, name: &str, value: f64, unit: &'static str) {
+    pub(crate) fn alone(&mut self, name: &str, value: f64, unit: &'static str) {
         self.rows.push(Row { name: name.to_owned(), value, unit, against: None, ratio: None });
     }
 
-    pub fn add(&mut self, name: &str, value: f64, unit: &'static str, against: &str, other: f64) {
+    pub(crate) fn add(&mut self, name: &str, value: f64, unit: &'static str, against: &str, other: f64) {
         let (against, ratio) = (Some(against.to_owned()), Some(value / other));
         self.rows.push(Row { name: name.to_owned(), value, unit, against, ratio });
     }
 
-    pub fn print(&self) {
+    pub(crate) fn print(&self) {
         println!("{:<44} {:>12} {:<14} {:>6}  against", "name", "value", "unit", "ratio");
         for row in &self.rows {
             let ratio = row.ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"));
@@ -40,7 +40,7 @@ impl Report {
         }
     }
 
-    pub fn write(&self) -> Result<()> {
+    pub(crate) fn write(&self) -> Result<()> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench/report.json");
         fs::write(&path, serde_json::to_vec_pretty(&self.rows)?)
             .with_context(|| format!("{} cannot be written", path.display()))?;
@@ -49,7 +49,7 @@ impl Report {
     }
 }
 
-pub fn median(values: &[f64]) -> f64 {
+pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)

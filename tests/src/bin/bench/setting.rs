@@ -15,21 +15,21 @@ use lanekeeper_core::{
 use lanekeeper_nats::{Bucket, ConnectSettings, Connection, observe, provision};
 use lanekeeper_tests::{LATEST, NatsServer};
 
-pub const STREAM: &str = "BENCH";
+pub(crate) const STREAM: &str = "BENCH";
 /// Everything: one lane.
-pub const SHARE: Share = Share { modulus: 1, residue: 0 };
+pub(crate) const SHARE: Share = Share { modulus: 1, residue: 0 };
 
-pub struct Setting {
+pub(crate) struct Setting {
     server: NatsServer,
-    pub connection: Connection,
+    pub(crate) connection: Connection,
     bucket: Bucket,
-    pub set: SetName,
-    pub mapping: Mapping,
+    pub(crate) set: SetName,
+    pub(crate) mapping: Mapping,
     incarnations: u64,
 }
 
 impl Setting {
-    pub async fn start() -> Result<Self> {
+    pub(crate) async fn start() -> Result<Self> {
         let server = NatsServer::start(LATEST).await;
         let connection = Connection::connect(ConnectSettings::new([server.url()], "bench")).await?;
         let source = SubjectPattern::parse("bench.*").map_err(|error| anyhow::anyhow!("{error}"))?;
@@ -52,12 +52,12 @@ impl Setting {
         Ok(Self { server, connection, bucket, set: SetName::new("bench", "bench"), mapping, incarnations: 0 })
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         self.server.url()
     }
 
     /// A lane of its own that begins at a sequence, assigned to partition 0. Its consumer's name.
-    pub async fn open_lane(&mut self, start: Option<u64>) -> Result<String> {
+    pub(crate) async fn open_lane(&mut self, start: Option<u64>) -> Result<String> {
         self.incarnations += 1;
         let incarnation = self.incarnations;
         let consumer = self.set.consumer(0, incarnation);
@@ -97,7 +97,7 @@ impl Setting {
     }
 
     /// Waits until the server has nothing of the lane left, and removes its consumer.
-    pub async fn close_lane(&self, consumer: &str) -> Result<()> {
+    pub(crate) async fn close_lane(&self, consumer: &str) -> Result<()> {
         lanekeeper_tests::wait_until(
             std::time::Duration::from_secs(60),
             "the lane to be settled",
