@@ -15,23 +15,23 @@ use lanekeeper_tests::NatsServer;
 use serde_json::Value;
 
 /// Long enough for a busy machine; nothing is decided by it but a failure.
-pub const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
-pub async fn connect(server: &NatsServer) -> Connection {
+pub(crate) async fn connect(server: &NatsServer) -> Connection {
     Connection::connect(settings(server)).await.expect("the server accepts us")
 }
 
-pub fn settings(server: &NatsServer) -> ConnectSettings {
+pub(crate) fn settings(server: &NatsServer) -> ConnectSettings {
     ConnectSettings::new([server.url()], "tests")
 }
 
 /// A mapping of a stream; `maximum` is a power of two.
-pub fn mapping(stream: &str, source: &str, tokens: &[i64], maximum: i64) -> Mapping {
+pub(crate) fn mapping(stream: &str, source: &str, tokens: &[i64], maximum: i64) -> Mapping {
     let source = SubjectPattern::parse(source).expect("it is a pattern");
     Mapping::new(stream, source, tokens, maximum).expect("it is a mapping")
 }
 
-pub fn stream_spec(mapping: Mapping) -> StreamSpec {
+pub(crate) fn stream_spec(mapping: Mapping) -> StreamSpec {
     StreamSpec {
         subjects: vec![mapping.source.to_string()],
         mapping,
@@ -45,12 +45,12 @@ pub fn stream_spec(mapping: Mapping) -> StreamSpec {
     }
 }
 
-pub fn owner(name: &str) -> StreamOwner {
+pub(crate) fn owner(name: &str) -> StreamOwner {
     StreamOwner { id: format!("cluster/shop/{name}"), uid: format!("uid-of-{name}") }
 }
 
 /// A stream `ORDERS` with `orders.*`, owned by the set `orders`.
-pub async fn orders(connection: &Connection) -> StreamSpec {
+pub(crate) async fn orders(connection: &Connection) -> StreamSpec {
     let spec = stream_spec(mapping("ORDERS", "orders.*", &[1], 4));
     let created = provision::create_stream(connection, &spec, &owner("orders")).await;
     assert!(created.expect("the stream can be made").new);
@@ -58,7 +58,7 @@ pub async fn orders(connection: &Connection) -> StreamSpec {
 }
 
 /// The consumer of one lane of the set `shop/orders`.
-pub fn consumer_spec(mapping: &Mapping, share: Share, incarnation: u64) -> ConsumerSpec {
+pub(crate) fn consumer_spec(mapping: &Mapping, share: Share, incarnation: u64) -> ConsumerSpec {
     let set = SetName::new("shop", "orders");
     ConsumerSpec {
         name: set.consumer(share.partition(), incarnation),
@@ -74,12 +74,12 @@ pub fn consumer_spec(mapping: &Mapping, share: Share, incarnation: u64) -> Consu
 }
 
 /// One request as a person with a tool would send it.
-pub async fn by_hand(connection: &Connection, operation: &str, body: &Value) -> Result<Value, String> {
+pub(crate) async fn by_hand(connection: &Connection, operation: &str, body: &Value) -> Result<Value, String> {
     connection.api(operation, body).await.map_err(|error| error.to_string())
 }
 
 /// The key of the next wake-up.
-pub async fn woken(wakeups: &mut Wakeups) -> String {
+pub(crate) async fn woken(wakeups: &mut Wakeups) -> String {
     let key = tokio::time::timeout(DEADLINE, wakeups.next()).await.expect("a wake-up comes in time");
     key.expect("the subscription lives")
 }

@@ -9,7 +9,7 @@ use lanekeeper_worker::{Handler, HandlerError, Message};
 
 /// How a handling ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub(crate) enum End {
     /// It has not.
     Running,
     Done,
@@ -19,7 +19,7 @@ pub enum End {
 }
 
 #[derive(Debug, Clone)]
-pub struct Handling {
+pub(crate) struct Handling {
     pub who: &'static str,
     pub sequence: u64,
     pub key: String,
@@ -31,45 +31,45 @@ pub struct Handling {
 
 /// Shared by all handlers of a test.
 #[derive(Debug, Clone, Default)]
-pub struct Journal {
+pub(crate) struct Journal {
     entries: Arc<Mutex<Vec<Handling>>>,
 }
 
 impl Journal {
-    pub fn all(&self) -> Vec<Handling> {
+    pub(crate) fn all(&self) -> Vec<Handling> {
         self.entries.lock().unwrap().clone()
     }
 
-    pub fn begin(&self, who: &'static str, sequence: u64, key: String, attempt: u64) -> usize {
+    pub(crate) fn begin(&self, who: &'static str, sequence: u64, key: String, attempt: u64) -> usize {
         let mut entries = self.entries.lock().unwrap();
         let (start, end) = (Instant::now(), End::Running);
         entries.push(Handling { who, sequence, key, attempt, start, end, ended: None });
         entries.len() - 1
     }
 
-    pub fn end(&self, index: usize, end: End) {
+    pub(crate) fn end(&self, index: usize, end: End) {
         let mut entries = self.entries.lock().unwrap();
         entries[index].end = end;
         entries[index].ended = Some(Instant::now());
     }
 
     /// Sequences in the order in which their handling began.
-    pub fn begun(&self) -> Vec<u64> {
+    pub(crate) fn begun(&self) -> Vec<u64> {
         self.all().iter().map(|handling| handling.sequence).collect()
     }
 
     /// Sequences and how each handling ended, in the order in which they began.
-    pub fn story(&self) -> Vec<(u64, End)> {
+    pub(crate) fn story(&self) -> Vec<(u64, End)> {
         self.all().iter().map(|handling| (handling.sequence, handling.end)).collect()
     }
 
-    pub fn done(&self) -> Vec<u64> {
+    pub(crate) fn done(&self) -> Vec<u64> {
         let all = self.all();
         all.iter().filter(|handling| handling.end == End::Done).map(|handling| handling.sequence).collect()
     }
 
     /// No message of a key began before every earlier one of that key was done, and no two ran at once.
-    pub fn assert_in_order(&self) {
+    pub(crate) fn assert_in_order(&self) {
         let all = self.all();
         let mut last: std::collections::HashMap<&str, &Handling> = std::collections::HashMap::new();
         for handling in &all {
@@ -88,27 +88,27 @@ impl Journal {
 type Behaviour = dyn Fn(&Message) -> (Duration, Result<(), HandlerError>) + Send + Sync;
 
 /// Handles by a function that says how long it takes and how it ends.
-pub struct Script {
+pub(crate) struct Script {
     who: &'static str,
     journal: Journal,
     behaviour: Box<Behaviour>,
 }
 
 impl Script {
-    pub fn new(
+    pub(crate) fn new(
         journal: &Journal,
         behaviour: impl Fn(&Message) -> (Duration, Result<(), HandlerError>) + Send + Sync + 'static,
     ) -> Self {
         Self { who: "one", journal: journal.clone(), behaviour: Box::new(behaviour) }
     }
 
-    pub fn named(mut self, who: &'static str) -> Self {
+    pub(crate) fn named(mut self, who: &'static str) -> Self {
         self.who = who;
         self
     }
 
     /// Each message takes this long and works.
-    pub fn taking(journal: &Journal, time: Duration) -> Self {
+    pub(crate) fn taking(journal: &Journal, time: Duration) -> Self {
         Self::new(journal, move |_| (time, Ok(())))
     }
 }

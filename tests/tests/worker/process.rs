@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Builds the program once, or fails with cargo's own words.
-pub fn binary() -> &'static Path {
+pub(crate) fn binary() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
@@ -49,18 +49,18 @@ pub fn binary() -> &'static Path {
 }
 
 /// A worker as a process. It is killed when the value is dropped.
-pub struct WorkerProcess {
+pub(crate) struct WorkerProcess {
     child: Child,
     pub admin: SocketAddr,
     folder: tempfile::TempDir,
 }
 
 impl WorkerProcess {
-    pub async fn start(rig: &Rig, pod: &str, handler: &str) -> Self {
+    pub(crate) async fn start(rig: &Rig, pod: &str, handler: &str) -> Self {
         Self::start_with(rig, pod, handler, &[], &[]).await
     }
 
-    pub async fn start_with(
+    pub(crate) async fn start_with(
         rig: &Rig,
         pod: &str,
         handler: &str,
@@ -96,12 +96,12 @@ impl WorkerProcess {
         process
     }
 
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
     /// The first line of the log with this message.
-    pub fn logged(&self, message: &str) -> Option<serde_json::Value> {
+    pub(crate) fn logged(&self, message: &str) -> Option<serde_json::Value> {
         let parsed = self
             .log()
             .lines()
@@ -110,25 +110,25 @@ impl WorkerProcess {
         parsed.into_iter().find(|line| line["message"] == message)
     }
 
-    pub fn signal(&self, signal: &str) {
+    pub(crate) fn signal(&self, signal: &str) {
         let pid = self.child.id().expect("it runs").to_string();
         let sent = Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap();
         assert!(sent.success(), "SIG{signal} could not be sent");
     }
 
     /// Ends it with SIGKILL and waits until it is gone.
-    pub async fn kill(mut self) {
+    pub(crate) async fn kill(mut self) {
         self.child.kill().await.unwrap();
     }
 
     /// Its exit code once it ended by itself.
-    pub async fn exit_code(&mut self) -> Option<i32> {
+    pub(crate) async fn exit_code(&mut self) -> Option<i32> {
         let ended = tokio::time::timeout(DEADLINE, self.child.wait()).await;
         ended.unwrap_or_else(|_| panic!("the worker does not end: {}", self.log())).unwrap().code()
     }
 
     /// Status and body of a path of its admin server.
-    pub async fn ask(&self, path: &str) -> (u16, String) {
+    pub(crate) async fn ask(&self, path: &str) -> (u16, String) {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let mut stream = tokio::net::TcpStream::connect(self.admin).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
@@ -142,13 +142,13 @@ impl WorkerProcess {
 
 /// What a handler got.
 #[derive(Debug, Clone)]
-pub struct Got {
+pub(crate) struct Got {
     pub headers: BTreeMap<String, String>,
     pub body: Vec<u8>,
 }
 
 /// How long a request takes, and its answer.
-pub type Answer = (Duration, StatusCode, Vec<(&'static str, String)>);
+pub(crate) type Answer = (Duration, StatusCode, Vec<(&'static str, String)>);
 type Behaviour = dyn Fn(&Got) -> Answer + Send + Sync;
 
 struct Inner {
@@ -158,7 +158,7 @@ struct Inner {
 }
 
 /// A handler behind HTTP.
-pub struct HttpScript {
+pub(crate) struct HttpScript {
     address: SocketAddr,
     inner: Arc<Inner>,
     task: tokio::task::JoinHandle<()>,
@@ -179,14 +179,14 @@ impl Drop for Entry<'_> {
 }
 
 impl HttpScript {
-    pub async fn start(
+    pub(crate) async fn start(
         journal: &Journal,
         behaviour: impl Fn(&Got) -> Answer + Send + Sync + 'static,
     ) -> Self {
         Self::start_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), journal, behaviour).await
     }
 
-    pub async fn start_at(
+    pub(crate) async fn start_at(
         address: SocketAddr,
         journal: &Journal,
         behaviour: impl Fn(&Got) -> Answer + Send + Sync + 'static,
@@ -206,15 +206,15 @@ impl HttpScript {
     }
 
     /// Each message takes this long and works.
-    pub async fn taking(journal: &Journal, time: Duration) -> Self {
+    pub(crate) async fn taking(journal: &Journal, time: Duration) -> Self {
         Self::start(journal, move |_| (time, StatusCode::NO_CONTENT, Vec::new())).await
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}/in", self.address)
     }
 
-    pub fn got(&self) -> Vec<Got> {
+    pub(crate) fn got(&self) -> Vec<Got> {
         self.inner.got.lock().unwrap().clone()
     }
 }

@@ -19,9 +19,9 @@ use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::DEADLINE;
 
-pub const STREAM: &str = "ORDERS";
+pub(crate) const STREAM: &str = "ORDERS";
 
-pub struct Rig {
+pub(crate) struct Rig {
     pub server: NatsServer,
     pub connection: Connection,
     pub bucket: Bucket,
@@ -32,12 +32,12 @@ pub struct Rig {
 }
 
 impl Rig {
-    pub async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::on(NatsServer::start(LATEST).await, Retention::Limits).await
     }
 
     /// A set on a server. Deadlines are short; a test that needs others sets them before it opens a lane.
-    pub async fn on(server: NatsServer, retention: Retention) -> Self {
+    pub(crate) async fn on(server: NatsServer, retention: Retention) -> Self {
         let connection = Connection::connect(ConnectSettings::new([server.url()], "rig")).await.unwrap();
         let source = SubjectPattern::parse("orders.*").unwrap();
         let mapping = Mapping::new(STREAM, source, &[1], 4).unwrap();
@@ -68,11 +68,11 @@ impl Rig {
         Self { server, connection, bucket, set: SetName::new("shop", "orders"), mapping, settings, retention }
     }
 
-    pub fn share(&self, partition: u32, partitions: u32) -> Share {
+    pub(crate) fn share(&self, partition: u32, partitions: u32) -> Share {
         Share::of_partition(partition, partitions).unwrap()
     }
 
-    pub fn assignment(&self, share: Share, incarnation: u64) -> Assignment {
+    pub(crate) fn assignment(&self, share: Share, incarnation: u64) -> Assignment {
         Assignment {
             v: VERSION,
             consumer: self.set.consumer(share.partition(), incarnation),
@@ -88,12 +88,12 @@ impl Rig {
     }
 
     /// The one lane of a set with one partition.
-    pub async fn open(&self) -> String {
+    pub(crate) async fn open(&self) -> String {
         self.open_lane(self.share(0, 1), 1, None, Vec::new()).await
     }
 
     /// A lane with its consumer and key, and the assignment that names it. The consumer's name.
-    pub async fn open_lane(
+    pub(crate) async fn open_lane(
         &self,
         share: Share,
         incarnation: u64,
@@ -114,14 +114,14 @@ impl Rig {
         spec.name
     }
 
-    pub async fn assign(&self, assignment: &Assignment) {
+    pub(crate) async fn assign(&self, assignment: &Assignment) {
         let key = self.set.assignment_key(assignment.share.partition());
         let value = self.bucket.json(&key, assignment).unwrap();
         self.bucket.put(&key, value).await.unwrap();
     }
 
     /// The lane retires, as its key says, then its assignment.
-    pub async fn retire(&self, share: Share, incarnation: u64) {
+    pub(crate) async fn retire(&self, share: Share, incarnation: u64) {
         let key = self.set.lane_key(incarnation);
         loop {
             let mut found = self.bucket.get_json::<LaneKey>(&key).await.unwrap().unwrap();
@@ -134,41 +134,41 @@ impl Rig {
         self.assign(&Assignment { retiring: true, ..self.assignment(share, incarnation) }).await;
     }
 
-    pub async fn lane_key(&self, incarnation: u64) -> LaneKey {
+    pub(crate) async fn lane_key(&self, incarnation: u64) -> LaneKey {
         let key = self.set.lane_key(incarnation);
         self.bucket.get_json::<LaneKey>(&key).await.unwrap().unwrap().value
     }
 
-    pub async fn report(&self, partition: u32, pod: &str) -> Option<Report> {
+    pub(crate) async fn report(&self, partition: u32, pod: &str) -> Option<Report> {
         let key = self.set.report_key(partition, pod);
         self.bucket.get_json::<Report>(&key).await.unwrap().map(|found| found.value)
     }
 
     /// Publishes with confirmation; the stream sequence.
-    pub async fn publish(&self, key: &str, payload: &str) -> u64 {
+    pub(crate) async fn publish(&self, key: &str, payload: &str) -> u64 {
         let context = self.connection.context();
         let stored = context.publish(format!("orders.{key}"), payload.to_owned().into()).await.unwrap();
         stored.await.unwrap().sequence
     }
 
     /// `count` messages of one key.
-    pub async fn publish_many(&self, key: &str, count: u64) {
+    pub(crate) async fn publish_many(&self, key: &str, count: u64) {
         for number in 0..count {
             self.publish(key, &number.to_string()).await;
         }
     }
 
-    pub async fn consumer(&self, name: &str) -> Option<ConsumerFound> {
+    pub(crate) async fn consumer(&self, name: &str) -> Option<ConsumerFound> {
         observe::consumer(&self.connection, STREAM, name).await.unwrap()
     }
 
     /// One request as a person with a tool would send it.
-    pub async fn by_hand(&self, operation: &str, body: Value) -> Value {
+    pub(crate) async fn by_hand(&self, operation: &str, body: Value) -> Value {
         self.connection.api::<Value>(operation, &body).await.unwrap()
     }
 
     /// Changes the consumer as a person with a tool would.
-    pub async fn edit_consumer(&self, name: &str, change: impl FnOnce(&mut Value)) {
+    pub(crate) async fn edit_consumer(&self, name: &str, change: impl FnOnce(&mut Value)) {
         let info = self.by_hand(&format!("CONSUMER.INFO.{STREAM}.{name}"), Value::Null).await;
         let mut config = info["config"].clone();
         change(&mut config);
@@ -177,7 +177,7 @@ impl Rig {
     }
 
     /// Everything that was published is settled.
-    pub async fn wait_settled(&self, consumer: &str) {
+    pub(crate) async fn wait_settled(&self, consumer: &str) {
         wait_until(DEADLINE, "the lane to settle everything", || async {
             let found = self.consumer(consumer).await.ok_or("there is no consumer")?;
             match (found.pending, found.ack_pending) {
@@ -188,30 +188,30 @@ impl Rig {
         .await;
     }
 
-    pub fn builder(&self, partition: u32) -> WorkerBuilder {
+    pub(crate) fn builder(&self, partition: u32) -> WorkerBuilder {
         self.builder_at(partition, &self.server.url())
     }
 
-    pub fn builder_at(&self, partition: u32, url: &str) -> WorkerBuilder {
+    pub(crate) fn builder_at(&self, partition: u32, url: &str) -> WorkerBuilder {
         let settings = ConnectSettings::new([url], "worker");
         Worker::builder(self.set.clone(), partition, STREAM, settings)
     }
 
     /// A worker of partition 0.
-    pub fn start(&self, handler: impl Handler) -> Running {
+    pub(crate) fn start(&self, handler: impl Handler) -> Running {
         Running::start(self.builder(0), handler)
     }
 }
 
 /// A worker inside this process.
-pub struct Running {
+pub(crate) struct Running {
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<Result<(), RunError>>,
     status: Box<dyn Fn() -> Status + Send + Sync>,
 }
 
 impl Running {
-    pub fn start(builder: WorkerBuilder, handler: impl Handler) -> Self {
+    pub(crate) fn start(builder: WorkerBuilder, handler: impl Handler) -> Self {
         let worker = builder.build();
         let status = Box::new(worker.status());
         let (stop, stopped) = oneshot::channel::<()>();
@@ -225,42 +225,42 @@ impl Running {
         Self { stop: Some(stop), task, status }
     }
 
-    pub fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         (self.status)()
     }
 
     /// Asks it to end.
-    pub fn ask_to_stop(&mut self) {
+    pub(crate) fn ask_to_stop(&mut self) {
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(());
         }
     }
 
     /// Asks it to end and waits until it did.
-    pub async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         self.ask_to_stop();
         self.ended().await;
     }
 
-    pub async fn ended(&mut self) {
+    pub(crate) async fn ended(&mut self) {
         let ended = tokio::time::timeout(DEADLINE, &mut self.task).await;
         ended.expect("the worker ends").expect("it does not panic").expect("it ends well");
     }
 
-    pub fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.task.is_finished()
     }
 
     /// Ends it as a crash would: nothing is settled, nobody is told.
-    pub fn crash(self) {
+    pub(crate) fn crash(self) {
         self.task.abort();
     }
 }
 
-pub fn seconds(seconds: u64) -> Duration {
+pub(crate) fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-pub fn ms(milliseconds: u64) -> Duration {
+pub(crate) fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
