@@ -40,6 +40,7 @@ async fn idle_sets_and_one_without_nats_cause_no_write_and_hardly_any_work() {
 
     let pid = operator_process();
     let window = if full_length() { Duration::from_secs(180) } else { Duration::from_secs(40) };
+    wait_for_others_to_be_gone(&story).await;
     let calm = settled(&story).await;
     let audit_from = story.machine.audit_text().len();
     let (busy_before, started) = (processor_seconds(pid), Instant::now());
@@ -133,6 +134,17 @@ async fn wait_for_set(story: &Story, name: &str, wanted: impl Fn(&Value) -> bool
         let found = story.kubectl.set(&story.namespace, name).await.map_err(|error| error.to_string())?;
         let found = found.ok_or("there is none")?;
         if wanted(&found) { Ok(()) } else { Err(format!("{:?}", condition(&found, "Ready"))) }
+    })
+    .await;
+}
+
+/// What earlier stories left is taken down after them, which gives the operator something to do.
+async fn wait_for_others_to_be_gone(story: &Story) {
+    wait_until(PODS * 2, "the namespaces of earlier stories to be gone", || async {
+        let all = story.kubectl.list("/api/v1/namespaces").await.map_err(|error| error.to_string())?;
+        let ending: Vec<_> =
+            all.iter().filter(|one| !one["metadata"]["deletionTimestamp"].is_null()).collect();
+        if ending.is_empty() { Ok(()) } else { Err(format!("{} are there", ending.len())) }
     })
     .await;
 }
