@@ -113,10 +113,7 @@ mod tests {
         share::Share,
         subject::SubjectPattern,
     };
-    use lanekeeper_nats::{
-        async_nats,
-        lane::{AckSubject, Delivery},
-    };
+    use lanekeeper_nats::{async_nats, lane::Delivery};
 
     use super::*;
 
@@ -148,10 +145,14 @@ mod tests {
         let delivery = Delivery {
             subject: stored.into(),
             ack: ack.into(),
+            sequence: 42,
+            deliveries: 1,
+            published: std::time::Duration::from_nanos(1_700_000_000_123_456_789),
+            pending: 0,
             headers: Some(published),
             payload: Bytes::from_static(b"x"),
         };
-        Message::new(delivery, &AckSubject::parse(ack).unwrap(), Arc::new(assignment))
+        Message::new(delivery, Arc::new(assignment), 1)
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures::FutureExt;
 use lanekeeper_core::{
     invariants::LaneMonitor,
     lane::{ConsumerFacts, Delivered, Event, Lane, Outcome},
@@ -16,12 +17,13 @@ use lanekeeper_core::{
 };
 use lanekeeper_nats::{
     Connection,
-    lane::{AckSubject, Arrival, Delivery, InspectError, Inspector, LaneLink},
+    lane::{Arrival, Delivery, InspectError, Inspector, LaneLink},
 };
 use tokio::{
     sync::mpsc,
     time::{Sleep, sleep_until},
 };
+use tracing::Instrument;
 
 use crate::{
     handler::{Handler, HandlerError},
@@ -39,11 +41,24 @@ const SILENCE: Duration = Duration::from_secs(8);
 
 type Running = Pin<Box<dyn Future<Output = Result<(), HandlerError>> + Send>>;
 
-/// What an inspection came to.
-enum Inspection {
-    Facts { token: u64, facts: ConsumerFacts, pending: u64 },
-    Gone { token: u64 },
-    Failed { token: u64 },
+/// What came of something that went on in the background.
+enum Background {
+    /// The connection came up or went down; whether it came up since the last time.
+    Connection {
+        up: bool,
+        anew: bool,
+    },
+    Facts {
+        token: u64,
+        facts: ConsumerFacts,
+        pending: u64,
+    },
+    Gone {
+        token: u64,
+    },
+    Failed {
+        token: u64,
+    },
 }
 
 /// A message that the lane has not forgotten yet.
@@ -70,8 +85,10 @@ pub(crate) struct Driver<H> {
     known: Vec<Known>,
     arrived: u64,
     running: Option<Running>,
-    running_since: Instant,
-    inspections: (mpsc::UnboundedSender<Inspection>, mpsc::UnboundedReceiver<Inspection>),
+    running_since: Duration,
+    /// When the present event happened: the clock is read once for each.
+    now: Duration,
+    background: (mpsc::UnboundedSender<Background>, mpsc::UnboundedReceiver<Background>),
     heard: Instant,
     armed: Instant,
     stream: String,
@@ -110,8 +127,9 @@ impl<H: Handler> Driver<H> {
             known: Vec::new(),
             arrived: 0,
             running: None,
-            running_since: now,
-            inspections: mpsc::unbounded_channel(),
+            running_since: Duration::ZERO,
+            now: Duration::ZERO,
+            background: mpsc::unbounded_channel(),
             heard: now,
             armed: now,
             stream: parts.stream,
@@ -124,8 +142,7 @@ impl<H: Handler> Driver<H> {
     pub(crate) async fn run(mut self, shutdown: impl Future<Output = ()>) {
         tokio::pin!(shutdown);
         let mut ending = false;
-        let mut health = self.connection.watch_health();
-        let mut connects = 0;
+        self.watch_connection();
         let timer = sleep_until(Instant::now().into());
         tokio::pin!(timer);
         while !self.exit {
@@ -142,13 +159,12 @@ impl<H: Handler> Driver<H> {
                     self.arrived(arrival).await;
                 }
                 Some(event) = self.keys.events.recv() => self.key_event(event).await,
-                Some(inspection) = self.inspections.1.recv() => self.inspected(inspection).await,
-                Ok(()) = health.changed() => {
-                    let now = health.borrow_and_update().clone();
-                    self.connection_changed(now.connected, now.connects != connects).await;
-                    connects = now.connects;
-                }
+                Some(event) = self.background.1.recv() => self.in_background(event).await,
                 () = &mut timer => self.tell(Event::Tick).await,
+            }
+            // Many handlings end at once; they need no turn of the loop.
+            while let Some(result) = self.running.as_mut().and_then(FutureExt::now_or_never) {
+                self.handled(result).await;
             }
             self.arm(timer.as_mut());
         }
@@ -164,7 +180,7 @@ impl<H: Handler> Driver<H> {
 
     /// Timers are set early rather than often: one that fires for nothing costs less than setting it each time.
     fn arm(&mut self, timer: Pin<&mut Sleep>) {
-        let now = self.start.elapsed();
+        let now = self.now;
         let wake = self.lane.wake(now).unwrap_or(now + HEARTBEAT).min(now + HEARTBEAT);
         let wake = self.start + wake;
         if timer.is_elapsed() || wake < self.armed {
@@ -182,7 +198,8 @@ impl<H: Handler> Driver<H> {
 
     /// Tells the lane, and does what it wants.
     async fn tell(&mut self, event: Event<'_>) {
-        let now = self.start.elapsed();
+        self.now = self.start.elapsed();
+        let now = self.now;
         self.monitor.told(now, &event);
         let effects = self.lane.on(now, event);
         for invariant in self.monitor.did(now, &effects) {
@@ -196,20 +213,14 @@ impl<H: Handler> Driver<H> {
         for effect in effects {
             self.carry_out(effect).await;
         }
-        self.board.beat();
-        let (state, in_place) = (self.lane.state(), self.lane.in_place());
-        let (incarnation, head) = (self.lane.incarnation(), self.lane.head());
-        self.board.update(|status| {
-            status.state = state;
-            status.in_place = in_place;
-            status.incarnation = incarnation;
-            status.head = head;
-        });
+        self.board.beat(self.start + now);
+        let shown = (self.lane.state(), self.lane.in_place(), self.lane.incarnation(), self.lane.head());
+        self.board.show(shown);
     }
 
     async fn handled(&mut self, result: Result<(), HandlerError>) {
         self.running = None;
-        self.metrics.handling(self.running_since.elapsed());
+        self.metrics.handling(self.start.elapsed().saturating_sub(self.running_since));
         let outcome = match result {
             Ok(()) => Outcome::Done,
             Err(HandlerError::Retry { reason, after }) => Outcome::Retry { reason, after },
@@ -221,7 +232,7 @@ impl<H: Handler> Driver<H> {
     }
 
     async fn arrived(&mut self, arrival: Arrival) {
-        self.heard = Instant::now();
+        self.heard = self.start + self.now;
         match arrival {
             Arrival::Message { pull, delivery } => self.delivered(pull, delivery).await,
             Arrival::Heartbeat { pull } => self.tell(Event::Heartbeat { pull }).await,
@@ -237,13 +248,10 @@ impl<H: Handler> Driver<H> {
 
     async fn delivered(&mut self, pull: u64, delivery: Delivery) {
         // What comes for a lane that was left is the lane's to drop, so it is told all the same.
-        let assignment = self.lane.serving().or(self.assignment.as_ref()).cloned();
-        let (Ok(ack), Some(assignment)) = (AckSubject::parse(&delivery.ack), assignment) else {
-            return;
-        };
-        let (sequence, deliveries) = (ack.sequence, ack.deliveries);
-        self.metrics.set_lag(ack.pending + 1);
-        self.metrics.set_head(Some(ack.published));
+        let Some(assignment) = self.lane.serving().or(self.assignment.as_ref()).cloned() else { return };
+        let (sequence, deliveries) = (delivery.sequence, delivery.deliveries);
+        self.metrics.set_lag(delivery.pending + 1);
+        self.metrics.set_head(Some(delivery.published));
         self.arrived += 1;
         let message = self.arrived;
         let subject = delivery.subject.clone();
@@ -274,15 +282,16 @@ impl<H: Handler> Driver<H> {
         self.tell(event).await;
     }
 
-    async fn inspected(&mut self, inspection: Inspection) {
-        match inspection {
-            Inspection::Facts { token, facts, pending } => {
+    async fn in_background(&mut self, event: Background) {
+        match event {
+            Background::Connection { up, anew } => self.connection_changed(up, anew).await,
+            Background::Facts { token, facts, pending } => {
                 self.heard = Instant::now();
                 self.metrics.set_lag(pending + facts.ack_pending);
                 self.tell(Event::Consumer { token, facts }).await;
             }
-            Inspection::Gone { token } => self.tell(Event::ConsumerGone { token }).await,
-            Inspection::Failed { token } => {
+            Background::Gone { token } => self.tell(Event::ConsumerGone { token }).await,
+            Background::Failed { token } => {
                 if self.connection.health().connected && self.heard.elapsed() > SILENCE {
                     tracing::warn!("nothing was heard from NATS; connecting anew");
                     self.heard = Instant::now();
@@ -313,22 +322,41 @@ impl<H: Handler> Driver<H> {
         }
     }
 
+    /// Changes of the connection come as events, like everything else that is rare: the loop stays short.
+    fn watch_connection(&self) {
+        let (mut health, events) = (self.connection.watch_health(), self.background.0.clone());
+        let watch = async move {
+            let mut connects = 0;
+            loop {
+                let now = health.borrow_and_update().clone();
+                let (up, anew) = (now.connected, now.connects != connects);
+                connects = now.connects;
+                if events.send(Background::Connection { up, anew }).is_err()
+                    || health.changed().await.is_err()
+                {
+                    return;
+                }
+            }
+        };
+        tokio::spawn(watch.in_current_span());
+    }
+
     /// Asks in the background; the answer comes as an event.
     fn inspect(&self, token: u64) {
         let Some(consumer) = self.lane.serving().map(|assignment| assignment.consumer.clone()) else {
             // Asked for later: the lane is in no hurry for a lane that it does not have.
-            let _ = self.inspections.0.send(Inspection::Failed { token });
+            let _ = self.background.0.send(Background::Failed { token });
             return;
         };
         let (inspector, stream, answers) =
-            (self.inspector.clone(), self.stream.clone(), self.inspections.0.clone());
+            (self.inspector.clone(), self.stream.clone(), self.background.0.clone());
         tokio::spawn(async move {
             let answer = match inspector.inspect(&stream, &consumer).await {
-                Ok(state) => Inspection::Facts { token, facts: state.facts, pending: state.pending },
-                Err(InspectError::Gone { .. }) => Inspection::Gone { token },
+                Ok(state) => Background::Facts { token, facts: state.facts, pending: state.pending },
+                Err(InspectError::Gone { .. }) => Background::Gone { token },
                 Err(error) => {
                     tracing::debug!(%error, "the consumer could not be looked at");
-                    Inspection::Failed { token }
+                    Background::Failed { token }
                 }
             };
             // Nobody listens when the process ends.

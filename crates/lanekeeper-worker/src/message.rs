@@ -9,15 +9,13 @@ use bytes::Bytes;
 use lanekeeper_core::{fence::Fence, record::Assignment};
 use lanekeeper_nats::{
     async_nats::{HeaderMap, Subject},
-    lane::{AckSubject, Delivery},
+    lane::Delivery,
 };
 
 /// One message of the partition.
 #[derive(Debug, Clone)]
 pub struct Message {
     stored: Subject,
-    /// Where the original subject begins in the stored one.
-    original: usize,
     headers: Option<HeaderMap>,
     payload: Bytes,
     sequence: u64,
@@ -28,28 +26,21 @@ pub struct Message {
 
 impl Message {
     /// A delivered message of a lane. Its subject was checked before: what is not mapped is no lane's.
-    pub(crate) fn new(delivery: Delivery, ack: &AckSubject<'_>, assignment: Arc<Assignment>) -> Self {
-        let (sequence, published) = (ack.sequence, ack.published);
-        let original = assignment.mapping.original_subject(&delivery.subject).map_or(0, str::len);
+    pub(crate) fn new(delivery: Delivery, assignment: Arc<Assignment>, attempt: u64) -> Self {
         Self {
-            original: delivery.subject.len() - original,
             stored: delivery.subject,
             headers: delivery.headers,
             payload: delivery.payload,
-            sequence,
-            attempt: 1,
-            published,
+            sequence: delivery.sequence,
+            attempt,
+            published: delivery.published,
             assignment,
         }
     }
 
-    pub(crate) fn set_attempt(&mut self, attempt: u64) {
-        self.attempt = attempt;
-    }
-
     /// The subject to which it was published.
     pub fn subject(&self) -> &str {
-        &self.stored[self.original..]
+        self.assignment.mapping.original_subject(&self.stored).unwrap_or_default()
     }
 
     /// The tokens of its key, joined by dots. Messages of one key come in order.

@@ -79,9 +79,14 @@ impl Board {
         self.update(|status| status.trouble = trouble);
     }
 
+    /// Shows what the lane is doing: state, whether it is in place, incarnation and head.
+    pub(crate) fn show(&self, shown: (State, bool, Option<u64>, Option<u64>)) {
+        self.update(|status| (status.state, status.in_place, status.incarnation, status.head) = shown);
+    }
+
     /// The loop came around.
-    pub(crate) fn beat(&self) {
-        let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+    pub(crate) fn beat(&self, now: Instant) {
+        let now = u64::try_from(now.duration_since(self.start).as_millis()).unwrap_or(u64::MAX);
         self.alive.store(now, Ordering::Relaxed);
     }
 

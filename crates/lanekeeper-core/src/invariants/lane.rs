@@ -1,6 +1,11 @@
 //! What a lane must never do, judged by its events and effects alone.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
 
 use crate::{
     lane::{Delivered, Effect, Event, Outcome},
@@ -100,7 +105,9 @@ pub struct LaneMonitor {
     unconfirmed: Option<(u64, u64)>,
     /// The pull that rode on that ack.
     carried: Option<u64>,
-    completed: Vec<u64>,
+    /// In the order in which they were completed.
+    completed: VecDeque<u64>,
+    highest: u64,
     violations: Vec<LaneInvariant>,
 }
 
@@ -123,6 +130,7 @@ impl LaneMonitor {
                 self.joined = Some(*incarnation);
                 if self.served.replace(*incarnation) != Some(*incarnation) {
                     self.completed.clear();
+                    self.highest = 0;
                 }
             }
             Event::Consumer { facts, .. } => {
@@ -140,11 +148,12 @@ impl LaneMonitor {
                 if let (Some(message), Outcome::Done) = (handled, outcome)
                     && now < message.deadline
                 {
-                    self.completed.push(message.sequence);
+                    self.completed.push_back(message.sequence);
+                    self.highest = self.highest.max(message.sequence);
                     self.unconfirmed = Some((message.sequence, u64::MAX));
                     self.carried = None;
                     if self.completed.len() > REMEMBERED {
-                        self.completed.remove(0);
+                        self.completed.pop_front();
                     }
                 }
             }
@@ -248,7 +257,7 @@ impl LaneMonitor {
     fn acknowledged(&mut self, message: u64, token: u64) {
         let Some(message) = self.messages.get(&message) else { return };
         let sequence = message.sequence;
-        let completed = self.completed.contains(&sequence) || self.covered(message);
+        let completed = self.was_completed(sequence) || self.covered(message);
         self.demand(LaneInvariant::CompletedBeforeAck, completed);
         if let Some((unconfirmed, since)) = &mut self.unconfirmed
             && *unconfirmed == sequence
@@ -261,6 +270,11 @@ impl LaneMonitor {
         let assignment = self.assignments.get(&self.joined?)?;
         let mapping = &assignment.mapping;
         Some((mapping.key_hash(mapping.original_subject(&message.subject)?)?, assignment))
+    }
+
+    fn was_completed(&self, sequence: u64) -> bool {
+        // The usual message is newer than all of them, or the latest.
+        sequence <= self.highest && self.completed.iter().rev().any(|completed| *completed == sequence)
     }
 
     fn covered(&self, message: &Message) -> bool {
@@ -279,7 +293,7 @@ impl LaneMonitor {
         let Some(message) = self.messages.get(&id) else {
             return self.demand(LaneInvariant::HandledInTime, false);
         };
-        let (in_time, repeated) = (now < message.deadline, self.completed.contains(&message.sequence));
+        let (in_time, repeated) = (now < message.deadline, self.was_completed(message.sequence));
         let own = self.hash(message).is_some_and(|(hash, assignment)| assignment.share.contains_hash(hash));
         self.demand(LaneInvariant::HandledInTime, in_time);
         self.demand(LaneInvariant::OnlyOwnKeys, own);

@@ -157,7 +157,9 @@ pub enum Note {
 impl fmt::Display for PullRequest {
     /// The request's body as servers since 2.11 read it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (expires, heartbeat) = (self.expires.as_nanos(), self.heartbeat.as_nanos());
+        // Both are seconds at most; narrower numbers are written faster, and this is written for each message.
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let (expires, heartbeat) = (nanoseconds(self.expires), nanoseconds(self.heartbeat));
         write!(f, r#"{{"batch":1,"expires":{expires},"idle_heartbeat":{heartbeat}}}"#)
     }
 }

@@ -1,6 +1,6 @@
 //! What comes back to a lane.
 
-use std::{future::poll_fn, task::Poll};
+use std::{future::poll_fn, task::Poll, time::Duration};
 
 use async_nats::{HeaderMap, Message, Subject};
 use bytes::Bytes;
@@ -52,8 +52,16 @@ pub enum Arrival {
 pub struct Delivery {
     /// The subject under which it is stored.
     pub subject: Subject,
-    /// Where it is acknowledged; [`AckSubject`] reads it.
+    /// Where it is acknowledged.
     pub ack: Subject,
+    /// Stream sequence.
+    pub sequence: u64,
+    /// How often the message was delivered, this time included.
+    pub deliveries: u64,
+    /// When the message was stored, since the Unix epoch.
+    pub published: Duration,
+    /// Messages that the consumer has not delivered yet.
+    pub pending: u64,
     /// Its headers.
     pub headers: Option<HeaderMap>,
     /// Its payload.
@@ -94,11 +102,13 @@ fn answer(message: &Message) -> Arrival {
 fn for_pull(pull: u64, message: Message) -> Arrival {
     // Only a message has an ack subject; what a publisher wrote into its headers means nothing here.
     if let Some(ack) = message.reply {
-        if AckSubject::parse(&ack).is_err() {
-            return Arrival::Unreadable(format!("a message with the ack subject '{ack}'"));
-        }
+        let AckSubject { sequence, deliveries, published, pending, .. } = match AckSubject::parse(&ack) {
+            Ok(read) => read,
+            Err(error) => return Arrival::Unreadable(format!("a message: {error}")),
+        };
         let (subject, headers, payload) = (message.subject, message.headers, message.payload);
-        return Arrival::Message { pull, delivery: Delivery { subject, ack, headers, payload } };
+        let delivery = Delivery { subject, ack, sequence, deliveries, published, pending, headers, payload };
+        return Arrival::Message { pull, delivery };
     }
     match message.status.map(|status| status.as_u16()) {
         Some(100) => Arrival::Heartbeat { pull },

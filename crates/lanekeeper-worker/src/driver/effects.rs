@@ -1,9 +1,8 @@
 //! One effect of the lane, done; one note of the lane, counted and logged.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use lanekeeper_core::lane::{Effect, Note};
-use lanekeeper_nats::lane::AckSubject;
 
 use super::Driver;
 use crate::{handler::Handler, keys::KeyCommand, message::Message};
@@ -52,11 +51,9 @@ impl<H: Handler> Driver<H> {
 
     fn handle(&mut self, message: u64, attempt: u64) {
         let Some(known) = self.known.iter().find(|known| known.id == message) else { return };
-        let Ok(ack) = AckSubject::parse(&known.delivery.ack) else { return };
-        let mut message = Message::new(known.delivery.clone(), &ack, Arc::clone(&known.assignment));
-        message.set_attempt(attempt);
+        let message = Message::new(known.delivery.clone(), Arc::clone(&known.assignment), attempt);
         let handler = Arc::clone(&self.handler);
-        self.running_since = Instant::now();
+        self.running_since = self.now;
         self.running = Some(Box::pin(async move { handler.handle(&message).await }));
     }
 
