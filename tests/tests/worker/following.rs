@@ -8,14 +8,14 @@ use lanekeeper_worker::Worker;
 use crate::{
     DEADLINE,
     journal::{Journal, Script},
-    rig::{Rig, Running, STREAM, ms, seconds},
+    rig::{Rig, Running, STREAM, ms, seconds, share},
 };
 
 #[tokio::test]
 async fn a_worker_moves_to_the_successor_after_what_it_has_in_hand() {
     let rig = Rig::new().await;
     rig.open().await;
-    let share = rig.share(0, 1);
+    let share = share(0, 1);
     let journal = Journal::default();
     let worker = rig.start(Script::taking(&journal, ms(300)));
     rig.publish_many("k", 6).await;
@@ -42,7 +42,7 @@ async fn an_idle_lane_is_left_at_once_when_it_retires() {
     let worker = rig.start(Script::taking(&journal, ms(0)));
     wait_until(DEADLINE, "the lane to serve", || async { worker.status().state == State::Idle }).await;
     let asked = std::time::Instant::now();
-    rig.retire(rig.share(0, 1), 1).await;
+    rig.retire(share(0, 1), 1).await;
     wait_until(DEADLINE, "the lane to be left", || async { rig.lane_key(1).await.holders.is_empty() }).await;
     assert!(asked.elapsed() < seconds(4), "it did not wait for its pull, but took {:?}", asked.elapsed());
     worker.stop().await;
@@ -52,7 +52,7 @@ async fn an_idle_lane_is_left_at_once_when_it_retires() {
 async fn a_paused_set_stops_after_the_message_in_hand_and_goes_on_later() {
     let rig = Rig::new().await;
     let consumer = rig.open().await;
-    let share = rig.share(0, 1);
+    let share = share(0, 1);
     let journal = Journal::default();
     let worker = rig.start(Script::taking(&journal, ms(300)));
     rig.publish_many("k", 5).await;
@@ -75,11 +75,11 @@ async fn a_paused_set_stops_after_the_message_in_hand_and_goes_on_later() {
 #[tokio::test]
 async fn a_message_of_another_share_is_refused_and_reported() {
     let rig = Rig::new().await;
-    let share = rig.share(1, 2);
+    let share = share(1, 2);
     // The consumer's filter lets everything through, as a person might set it by hand.
     let consumer = rig.open_lane(share, 1, None, Vec::new()).await;
     rig.edit_consumer(&consumer, |config| config["filter_subject"] = rig.mapping.all_lanes().into()).await;
-    let key = (0..).map(|number| format!("k{number}")).find(|key| {
+    let key = (0..1_000).map(|number| format!("k{number}")).find(|key| {
         let hash = rig.mapping.key_hash(&format!("orders.{key}")).unwrap();
         !share.contains_hash(hash)
     });
@@ -145,7 +145,7 @@ async fn the_documented_permissions_of_a_worker_are_enough() {
     let builder = Worker::builder(rig.set.clone(), 0, STREAM, as_user(&rig, "worker"));
     let worker = Running::start(builder, Script::taking(&journal, ms(0)));
     rig.wait_settled(&consumer).await;
-    let share = rig.share(0, 1);
+    let share = share(0, 1);
     rig.assign(&Assignment { retiring: true, ..rig.assignment(share, 1) }).await;
     wait_until(DEADLINE, "the lane to be left", || async { rig.lane_key(1).await.holders.is_empty() }).await;
     assert_eq!(journal.done().len(), 20);

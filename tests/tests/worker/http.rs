@@ -79,8 +79,8 @@ async fn each_answer_of_a_handler_means_what_is_documented() {
     .await;
     let worker = WorkerProcess::start(&rig, "p", &handler.url()).await;
     rig.wait_settled(&consumer).await;
-    use End::{Done, Failed};
-    let story = [(1, Done), (2, Failed), (2, Done), (3, Failed), (3, Done), (4, Failed), (4, Done)];
+    let (done, failed) = (End::Done, End::Failed);
+    let story = [(1, done), (2, failed), (2, done), (3, failed), (3, done), (4, failed), (4, done)];
     assert_eq!(journal.story(), story);
     let attempts: Vec<u64> = journal.all().iter().map(|handling| handling.attempt).collect();
     assert_eq!(attempts, [1, 1, 2, 1, 1, 1, 2], "being asked to wait is no attempt");

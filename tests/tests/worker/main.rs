@@ -2,6 +2,8 @@
 //!
 //! Waits are short by default; `LANEKEEPER_CASES=full` runs the long ones at full length.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "the helpers of tests fail by panicking, as tests do")]
+
 mod deadlines;
 mod failing;
 mod following;

@@ -9,7 +9,7 @@ use crate::{
     DEADLINE,
     journal::{End, Journal, Script},
     process::{HttpScript, WorkerProcess},
-    rig::{Rig, Running, ms, seconds},
+    rig::{Rig, Running, ms, seconds, share},
 };
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn what_a_killed_process_held_is_given_up_by_the_next_one_of_its_pod() {
     let holders = || async { rig.lane_key(1).await.holders };
     wait_until(DEADLINE, "the worker to be in the lane", || async { holders().await.len() == 1 }).await;
     killed.kill().await;
-    rig.retire(rig.share(0, 1), 1).await;
+    rig.retire(share(0, 1), 1).await;
     assert_eq!(holders().await.len(), 1, "a process that was killed leaves nothing by itself");
     // The lane takes nobody any more, yet a change waits for the one that is gone.
     let _next = WorkerProcess::start(&rig, "same", &handler.url()).await;

@@ -8,7 +8,7 @@ use lanekeeper_tests::{Direction, Flow, TcpProxy, wait_until};
 use crate::{
     DEADLINE, full_length,
     journal::{Journal, Script},
-    rig::{Rig, Running, ms, seconds},
+    rig::{Rig, Running, ms, seconds, share},
 };
 
 /// Handled again within this of NATS being reachable.
@@ -159,7 +159,7 @@ async fn a_deleted_consumer_ends_the_lane_and_the_worker_follows_its_successor()
     assert!(!worker.has_ended());
     rig.publish_many("k", 50).await;
     // As the operator does: a successor after the last floor that it knew, which may be a little old.
-    let share = rig.share(0, 1);
+    let share = share(0, 1);
     let floor = Floor { share, sequence: 50 };
     let successor = rig.open_lane(share, 2, Some(46), vec![floor]).await;
     rig.wait_settled(&successor).await;

@@ -28,7 +28,6 @@ pub(crate) struct Rig {
     pub set: SetName,
     pub mapping: Mapping,
     pub settings: LaneSettings,
-    pub retention: Retention,
 }
 
 impl Rig {
@@ -65,11 +64,7 @@ impl Rig {
             on_exhausted: ExhaustedPolicy::Block,
             paused: false,
         };
-        Self { server, connection, bucket, set: SetName::new("shop", "orders"), mapping, settings, retention }
-    }
-
-    pub(crate) fn share(&self, partition: u32, partitions: u32) -> Share {
-        Share::of_partition(partition, partitions).unwrap()
+        Self { server, connection, bucket, set: SetName::new("shop", "orders"), mapping, settings }
     }
 
     pub(crate) fn assignment(&self, share: Share, incarnation: u64) -> Assignment {
@@ -89,7 +84,7 @@ impl Rig {
 
     /// The one lane of a set with one partition.
     pub(crate) async fn open(&self) -> String {
-        self.open_lane(self.share(0, 1), 1, None, Vec::new()).await
+        self.open_lane(share(0, 1), 1, None, Vec::new()).await
     }
 
     /// A lane with its consumer and key, and the assignment that names it. The consumer's name.
@@ -263,4 +258,9 @@ pub(crate) fn seconds(seconds: u64) -> Duration {
 
 pub(crate) fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
+}
+
+/// The share of one partition of so many.
+pub(crate) fn share(partition: u32, partitions: u32) -> Share {
+    Share::of_partition(partition, partitions).unwrap()
 }
