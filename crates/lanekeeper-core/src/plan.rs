@@ -28,7 +28,7 @@ pub use observed::{Observed, Revisioned, Start, Wanted};
 pub use steps::{Note, Plan, Refusal, Step, Wait};
 
 use crate::{
-    record::{LaneRecord, LaneState, Owner},
+    record::{LaneRecord, LaneState, Record},
     share::{self, Share},
 };
 
@@ -37,7 +37,7 @@ pub fn plan(wanted: &Wanted, observed: &Observed) -> Plan {
     let Some(record) = &observed.record else {
         return rebuild::begin(wanted, observed);
     };
-    if let Some(refusal) = refused(&wanted.owner, &record.value.owner) {
+    if let Some(refusal) = refused(wanted, &record.value) {
         return Plan::refused(refusal);
     }
     let context = Context { wanted, observed, record, shares: share::shares(wanted.partitions) };
@@ -46,9 +46,10 @@ pub fn plan(wanted: &Wanted, observed: &Observed) -> Plan {
         retire::retire,
         retire::mark_retiring,
         settle::settle_and_allocate,
-        succeed::create,
+        // A creation that is refused for long (limits, too few servers) must not hold up groups that are ready.
         succeed::delete_settled,
         succeed::open,
+        succeed::create,
         repair::repair,
     ];
     let mut waits = Vec::new();
@@ -63,18 +64,21 @@ pub fn plan(wanted: &Wanted, observed: &Observed) -> Plan {
     Plan { waits, checkpoint: repair::checkpoint(&context), ..Plan::default() }
 }
 
-/// A record may be adopted when the set of the same name in the same cluster was deleted and made again.
-fn refused(ours: &Owner, theirs: &Owner) -> Option<Refusal> {
-    let same =
-        (&ours.cluster, &ours.namespace, &ours.name) == (&theirs.cluster, &theirs.namespace, &theirs.name);
-    (!same).then(|| Refusal::OwnedElsewhere(theirs.clone()))
+/// A record may be adopted when the set of the same name in the same cluster was deleted and made again, for the same
+/// stream: positions mean nothing in another one.
+fn refused(wanted: &Wanted, record: &Record) -> Option<Refusal> {
+    let (ours, theirs) = (&wanted.owner, &record.owner);
+    if (&ours.cluster, &ours.namespace, &ours.name) != (&theirs.cluster, &theirs.namespace, &theirs.name) {
+        return Some(Refusal::OwnedElsewhere(theirs.clone()));
+    }
+    (record.stream != wanted.mapping.stream).then(|| Refusal::OfAnotherStream(record.stream.clone()))
 }
 
 /// What every stage needs.
 struct Context<'a> {
     wanted: &'a Wanted,
     observed: &'a Observed,
-    record: &'a Revisioned<crate::record::Record>,
+    record: &'a Revisioned<Record>,
     /// The shares of the wanted number of partitions.
     shares: Vec<Share>,
 }
@@ -102,7 +106,7 @@ impl Context<'_> {
         Step::DeleteConsumer { incarnation, name: self.observed.consumers[&incarnation].name.clone() }
     }
 
-    fn put_record(&self, change: impl FnOnce(&mut crate::record::Record)) -> Step {
+    fn put_record(&self, change: impl FnOnce(&mut Record)) -> Step {
         let mut record = self.record.value.clone();
         record.owner = self.wanted.owner.clone();
         change(&mut record);

@@ -7,8 +7,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::mapping::MAX_PARTITIONS;
+
 /// The keys with `hash % modulus == residue`; `modulus` is a power of two and `residue < modulus`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Written")]
 pub struct Share {
     /// A power of two, from 1 to the mapping's `maxPartitions`.
     pub modulus: u32,
@@ -16,7 +19,32 @@ pub struct Share {
     pub residue: u32,
 }
 
+/// A share as it was written, by whomever.
+#[derive(Deserialize)]
+struct Written {
+    modulus: u32,
+    residue: u32,
+}
+
+impl TryFrom<Written> for Share {
+    type Error = String;
+
+    fn try_from(Written { modulus, residue }: Written) -> Result<Self, Self::Error> {
+        Self::new(modulus, residue).ok_or_else(|| {
+            format!(
+                "modulus {modulus} and residue {residue} are no share: modulus must be a power of two of at most {MAX_PARTITIONS}, residue below it"
+            )
+        })
+    }
+}
+
 impl Share {
+    /// A share, if there is one like that: records can be edited by anybody who may write the bucket.
+    pub fn new(modulus: u32, residue: u32) -> Option<Self> {
+        (modulus.is_power_of_two() && modulus <= MAX_PARTITIONS && residue < modulus)
+            .then_some(Self { modulus, residue })
+    }
+
     /// The share of partition `partition` when there are `partitions` of them.
     ///
     /// `None` when `partition >= partitions`.
@@ -102,6 +130,14 @@ mod tests {
     #[test]
     fn a_partition_beyond_the_number_has_no_share() {
         assert_eq!(Share::of_partition(4, 4), None);
+    }
+
+    #[test]
+    fn what_is_no_share_cannot_be_read() {
+        for (modulus, residue) in [(0, 0), (3, 0), (4, 4), (2048, 1)] {
+            let text = format!("{{\"modulus\":{modulus},\"residue\":{residue}}}");
+            assert!(serde_json::from_str::<Share>(&text).is_err(), "{text}");
+        }
     }
 
     proptest! {

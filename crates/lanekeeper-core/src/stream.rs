@@ -249,7 +249,8 @@ pub fn drift(wanted: &StreamSpec, owner: &StreamOwner, found: &StreamFound) -> V
     differences
 }
 
-fn is_owner(one: &Drift) -> bool {
+/// Whether a difference is only about which set cares for the stream.
+pub fn is_owner(one: &Drift) -> bool {
     one.field == "metadata" && one.wanted.starts_with(metadata::OWNER)
 }
 

@@ -140,7 +140,8 @@ fn measure_fences(scope: &Scope, wanted: &Wanted, observed: &mut Observed) {
         .map(|(incarnation, found)| (*incarnation, Duration::from_millis(found.ack_wait_milliseconds)));
     fences.seen(uid, seen);
     let gone: BTreeSet<u64> = match &observed.record {
-        None if observed.known_before => BTreeSet::from([WHOLE_SET]),
+        // Whatever is left of a set whose record is gone may still have holders.
+        None if observed.known_before || observed.has_traces() => BTreeSet::from([WHOLE_SET]),
         None => BTreeSet::new(),
         Some(record) => record
             .value

@@ -7,7 +7,7 @@ use lanekeeper_core::{
     names::SetName,
     plan::Wanted,
     record::Record,
-    stream::{Judgement, StreamFound, StreamOwner, StreamSpec, drift, judge, metadata},
+    stream::{Judgement, StreamFound, StreamOwner, StreamSpec, drift, is_owner, judge, metadata},
 };
 use lanekeeper_nats::{Bucket, Cause, Connection, observe, provision};
 
@@ -68,7 +68,10 @@ pub async fn stream(
             continue;
         };
         let judgement = match StreamOwner::of(&found) {
-            Some(owner) if owner.id != us.id && !lives(scope, &owner).await? => inherited(spec, &us, &found),
+            Some(owner) if owner.id != us.id && !lives(scope, &owner).await? => {
+                let shared = another_user(scope, bucket, set).await?;
+                inherited(spec, &us, &found, shared)
+            }
             _ => judge(spec, &us, &found),
         };
         match judgement {
@@ -102,11 +105,47 @@ pub async fn stream(
     Err(Failure::new(About::Stream, Reason::StreamConfigConflict, message))
 }
 
-/// The stream of an owner that is gone is this set's from now on, if servers can make it what this set asks for.
-fn inherited(spec: &StreamSpec, us: &StreamOwner, found: &StreamFound) -> Judgement {
-    let (repairable, frozen): (Vec<Drift>, Vec<Drift>) =
-        drift(spec, us, found).into_iter().partition(|one| one.repairable);
-    if frozen.is_empty() { Judgement::Ours(repairable) } else { Judgement::Conflict(frozen) }
+/// The stream of an owner that is gone is this set's from now on, if servers can make it what this set asks for. While
+/// another set uses it, only as it is: other limits or subjects could cost that one messages.
+fn inherited(spec: &StreamSpec, us: &StreamOwner, found: &StreamFound, shared: bool) -> Judgement {
+    let kept = |one: &Drift| !one.repairable || (shared && !is_owner(one));
+    let (conflicts, repairable): (Vec<Drift>, Vec<Drift>) =
+        drift(spec, us, found).into_iter().partition(kept);
+    if conflicts.is_empty() { Judgement::Ours(repairable) } else { Judgement::Conflict(conflicts) }
+}
+
+/// Whether another living set has a record about the same stream.
+async fn another_user(scope: &Scope, bucket: &Bucket, set: &Validated) -> Result<bool, Failure> {
+    let name = &set.stream.mapping.stream;
+    for other in users_of(scope, name).into_iter().filter(|other| *other != set.name) {
+        if has_record(bucket, &other, name).await? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Living sets that name a stream, the oldest first.
+fn users_of(scope: &Scope, stream: &str) -> Vec<SetName> {
+    let age = |other: &OrderedPartitionSet| {
+        let created = other.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        (created, other.namespace().unwrap_or_default(), other.name_any())
+    };
+    let sets = scope.caches.sets.state();
+    let living = sets.iter().filter_map(|guarded| guarded.0.as_ref().ok());
+    let mut same: Vec<_> = living
+        .filter(|other| other.spec.stream.name == *stream && other.metadata.deletion_timestamp.is_none())
+        .map(age)
+        .collect();
+    same.sort();
+    same.into_iter().map(|(_, namespace, name)| SetName { namespace, name }).collect()
+}
+
+/// Sets of other accounts may name a stream of theirs in the same way, so what counts is a record in this account.
+async fn has_record(bucket: &Bucket, set: &SetName, stream: &str) -> Result<bool, Failure> {
+    let record = bucket.get_json::<Record>(&set.record_key()).await;
+    let record = record.map_err(|error| failure(About::Lanes, error.cause(), error.to_string()))?;
+    Ok(record.is_some_and(|found| found.value.stream == *stream))
 }
 
 async fn create(
@@ -193,26 +232,11 @@ async fn lives(scope: &Scope, owner: &StreamOwner) -> Result<bool, Failure> {
     }
 }
 
-/// The set that makes a missing stream, when it is another one: the oldest of those that already use it. Sets of other
-/// accounts may name a stream of theirs in the same way, so what counts is a record in this account.
+/// The set that makes a missing stream, when it is another one: the oldest of those that already use it.
 async fn maker(scope: &Scope, bucket: &Bucket, set: &Validated) -> Result<Option<SetName>, Failure> {
-    let age = |other: &OrderedPartitionSet| {
-        let created = other.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        (created, other.namespace().unwrap_or_default(), other.name_any())
-    };
     let name = &set.stream.mapping.stream;
-    let sets = scope.caches.sets.state();
-    let living = sets.iter().filter_map(|guarded| guarded.0.as_ref().ok());
-    let mut same: Vec<_> = living
-        .filter(|other| other.spec.stream.name == *name && other.metadata.deletion_timestamp.is_none())
-        .map(age)
-        .collect();
-    same.sort();
-    let older = same.into_iter().map(|(_, namespace, name)| SetName { namespace, name });
-    for other in older.take_while(|other| *other != set.name) {
-        let record = bucket.get_json::<Record>(&other.record_key()).await;
-        let record = record.map_err(|error| failure(About::Lanes, error.cause(), error.to_string()))?;
-        if record.is_some_and(|found| found.value.stream == *name) {
+    for other in users_of(scope, name).into_iter().take_while(|other| *other != set.name) {
+        if has_record(bucket, &other, name).await? {
             return Ok(Some(other));
         }
     }

@@ -28,7 +28,6 @@ const KEEP_ALIVE: &str = "keep-alive";
 /// All headers of the request for a message.
 pub(crate) fn headers(message: &Message) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(16);
-    pass_on(message, &mut headers);
     let stream = message.stream();
     let sequence = message.sequence();
     let mut set = |name: &'static str, value: &str| {
@@ -49,6 +48,7 @@ pub(crate) fn headers(message: &Message) -> HeaderMap {
     set("lane-partition", &message.partition().to_string());
     set("lane-attempt", &message.attempt().to_string());
     set("lane-fence", &message.fence().to_string());
+    pass_on(message, &mut headers);
     headers
 }
 
@@ -65,8 +65,10 @@ fn pass_on(message: &Message, into: &mut HeaderMap) {
         // A name that HTTP cannot carry is left out.
         let Ok(name) = HeaderName::from_bytes(name.as_ref()) else { continue };
         let text = name.as_str();
-        let ours = text.starts_with("ce-") || text.starts_with("lane-");
-        let hop = HOP_BY_HOP.contains(&name) || text == KEEP_ALIVE;
+        // Many servers fold '_' and '-' into one name, so both would pass for ours.
+        let folded = text.replace('_', "-");
+        let ours = folded.starts_with("ce-") || folded.starts_with("lane-");
+        let hop = HOP_BY_HOP.iter().any(|hop| *hop == folded.as_str()) || folded == KEEP_ALIVE;
         if ours || hop || named_by_connection.iter().any(|named| named == text) {
             continue;
         }
@@ -75,7 +77,14 @@ fn pass_on(message: &Message, into: &mut HeaderMap) {
             let value = HeaderValue::from_bytes(value.as_str().as_bytes())
                 .or_else(|_| HeaderValue::from_str(&encode(value.as_str())));
             if let Ok(value) = value {
-                into.append(name.clone(), value);
+                // A map of headers holds about 24,000 names; more would be a publisher's attack on the lane.
+                if into.try_append(name.clone(), value).is_err() {
+                    tracing::warn!(
+                        subject = message.subject(),
+                        "more headers than HTTP can carry: the rest is left out"
+                    );
+                    return;
+                }
             }
         }
     }
@@ -186,6 +195,17 @@ mod tests {
     }
 
     #[test]
+    fn more_headers_than_http_can_carry_do_not_end_the_worker() {
+        let mut published = async_nats::HeaderMap::new();
+        for number in 0..40_000 {
+            published.insert(format!("h{number}"), "x");
+        }
+        let headers = headers(&message("orders.k1", published));
+        assert_eq!(headers["ce-subject"], "orders.k1");
+        assert!(headers.len() > 10_000);
+    }
+
+    #[test]
     fn headers_of_the_publisher_pass_except_ours_and_those_of_a_connection() {
         let mut published = async_nats::HeaderMap::new();
         for (name, value) in [
@@ -199,6 +219,8 @@ mod tests {
             ("Content-Length", "99"),
             ("CE-Id", "forged"),
             ("Lane-Fence", "forged"),
+            ("lane_fence", "forged"),
+            ("Ce_Id", "forged"),
         ] {
             published.insert(name, value);
         }
@@ -209,7 +231,9 @@ mod tests {
         assert_eq!(headers["content-type"], "application/json");
         assert_eq!(headers["x-name"].as_bytes(), "Müller".as_bytes());
         assert_eq!(headers.get_all("x-many").iter().count(), 2);
-        for gone in ["connection", "x-private", "transfer-encoding", "host", "content-length"] {
+        for gone in
+            ["connection", "x-private", "transfer-encoding", "host", "content-length", "lane_fence", "ce_id"]
+        {
             assert!(!headers.contains_key(gone), "{gone}");
         }
         assert_eq!(

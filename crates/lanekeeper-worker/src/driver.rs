@@ -82,6 +82,8 @@ pub(crate) struct Driver<H> {
     start: Instant,
     /// The latest assignment that was read.
     assignment: Option<Arc<Assignment>>,
+    /// Of the first assignment: the pod's grace was made for it, and does not change with later ones.
+    handler_timeout: Option<u64>,
     known: Vec<Known>,
     arrived: u64,
     running: Option<Running>,
@@ -124,6 +126,7 @@ impl<H: Handler> Driver<H> {
             metrics: parts.metrics,
             start: now,
             assignment: None,
+            handler_timeout: None,
             known: Vec::new(),
             arrived: 0,
             running: None,
@@ -155,7 +158,12 @@ impl<H: Handler> Driver<H> {
                 }
                 result = running(&mut self.running) => self.handled(result).await,
                 arrival = self.link.next() => {
-                    let Some(arrival) = arrival else { return self.closed().await };
+                    let Some(arrival) = arrival else {
+                        if !ending {
+                            self.closed(shutdown).await;
+                        }
+                        return;
+                    };
                     self.arrived(arrival).await;
                 }
                 Some(event) = self.keys.events.recv() => self.key_event(event).await,
@@ -172,10 +180,10 @@ impl<H: Handler> Driver<H> {
 
     /// The client never gives up by itself. Should it all the same, nothing here can help: the loop stops showing
     /// that it is alive, so health turns red.
-    async fn closed(&mut self) {
+    async fn closed(&mut self, shutdown: impl Future<Output = ()>) {
         tracing::error!("the NATS client was closed for good");
         self.board.set_trouble(Some("the NATS client was closed for good".into()));
-        pending::<()>().await;
+        shutdown.await;
     }
 
     /// Timers are set early rather than often: one that fires for nothing costs less than setting it each time.
@@ -190,9 +198,9 @@ impl<H: Handler> Driver<H> {
     }
 
     fn grace(&self) -> Duration {
-        let longest =
-            self.assignment.as_ref().map(|assignment| assignment.settings.handler_timeout_milliseconds);
-        let usual = longest.map_or(DEFAULT_GRACE, |longest| Duration::from_millis(longest) + AFTER_HANDLER);
+        let usual = self
+            .handler_timeout
+            .map_or(DEFAULT_GRACE, |longest| Duration::from_millis(longest) + AFTER_HANDLER);
         self.grace.unwrap_or(usual)
     }
 
@@ -265,6 +273,7 @@ impl<H: Handler> Driver<H> {
         let event = match event {
             KeyEvent::Assigned(assignment) => {
                 if self.assignment.as_ref().is_none_or(|known| known.incarnation <= assignment.incarnation) {
+                    self.handler_timeout.get_or_insert(assignment.settings.handler_timeout_milliseconds);
                     self.assignment = Some(Arc::clone(&assignment));
                 }
                 Event::Assigned(assignment)

@@ -165,6 +165,13 @@ impl Lane {
     }
 
     pub(super) fn inspect(&mut self, now: Duration) {
+        if self.hand.as_ref().is_some_and(|hand| matches!(hand.stage, Stage::Verifying { .. })) {
+            // The same question, with a message waiting for the answer.
+            if self.inspecting.is_none() {
+                self.verify(now);
+            }
+            return;
+        }
         if self.inspecting.is_none() && self.current.is_some() && !self.gone {
             let token = self.token();
             self.inspecting = Some(token);
@@ -227,12 +234,8 @@ impl Lane {
     pub(super) fn inspect_failed(&mut self, now: Duration, token: u64) {
         if self.inspecting == Some(token) {
             self.inspecting = None;
+            // Also where a message waits for it: a refusal comes at once, and must not become a hot loop.
             self.inspect_due = now + RETRY;
-        }
-        if let Some(hand) = &mut self.hand
-            && hand.stage == (Stage::Verifying { token })
-        {
-            self.verify(now);
         }
     }
 

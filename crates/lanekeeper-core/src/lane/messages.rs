@@ -15,6 +15,8 @@ use crate::{
 /// gets this, so that nothing becomes a hot loop.
 const FIRST_HOLD: Duration = Duration::from_millis(100);
 const LONGEST_HOLD: Duration = Duration::from_secs(5);
+/// A handler that asks to be left alone is asked again after this at the latest.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// A reason is shortened to this many characters where it is kept.
 const REASON: usize = 256;
 
@@ -165,8 +167,9 @@ impl Lane {
             Outcome::Retry { reason, after } => self.failed(&reason, after, false),
             Outcome::Permanent { reason } => self.failed(&reason, None, true),
             Outcome::Wait { reason, after } => {
-                let after = after.max(FIRST_HOLD);
+                let after = after.clamp(FIRST_HOLD, LONGEST_WAIT);
                 hand.stage = Stage::Held { until: now + after };
+                self.excuse();
                 self.note(Note::Held { sequence, delay: after, reason });
             }
             Outcome::Unreachable { reason } => {
@@ -187,7 +190,7 @@ impl Lane {
         let exhausted = permanent || retry::exhausted(&settings.retry, attempt);
         let delay = match after {
             _ if exhausted => retry::slow(&settings.retry),
-            Some(after) => after.max(FIRST_HOLD),
+            Some(after) => after.clamp(FIRST_HOLD, LONGEST_WAIT),
             None => retry::delay(&settings.retry, attempt),
         };
         self.note(Note::Failed { sequence, attempt, delay, exhausted, reason: reason.to_owned() });

@@ -76,3 +76,10 @@ pub struct Observed {
     /// the whole set having been without a record for that long.
     pub fence_elapsed: BTreeSet<u64>,
 }
+
+impl Observed {
+    /// Whether NATS has anything of the set besides its record.
+    pub fn has_traces(&self) -> bool {
+        !self.consumers.is_empty() || !self.lane_keys.is_empty() || !self.assignments.is_empty()
+    }
+}

@@ -9,9 +9,7 @@ use crate::{
 
 /// No record: either the set is new, or the record was lost.
 pub(super) fn begin(wanted: &Wanted, observed: &Observed) -> Plan {
-    let traces =
-        !observed.consumers.is_empty() || !observed.lane_keys.is_empty() || !observed.assignments.is_empty();
-    if !traces && !observed.known_before {
+    if !observed.has_traces() && !observed.known_before {
         return Plan::steps(vec![first(wanted, observed)]);
     }
     let lanes = found_lanes(observed);
@@ -106,7 +104,7 @@ fn number(consumer: &ConsumerFound, key: &str) -> Option<u64> {
 fn share_of(consumer: &ConsumerFound) -> Option<Share> {
     let small = |key| number(consumer, key).and_then(|value| u32::try_from(value).ok());
     let (residue, modulus) = (small(metadata::PARTITION)?, small(metadata::MODULUS)?);
-    (modulus.is_power_of_two() && residue < modulus).then_some(Share { modulus, residue })
+    Share::new(modulus, residue)
 }
 
 fn predecessors(consumer: &ConsumerFound) -> Vec<u64> {
@@ -120,7 +118,7 @@ fn floors(consumer: &ConsumerFound) -> Vec<Floor> {
         .filter_map(|one| {
             let mut parts = one.split(':');
             let (modulus, residue) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-            Some(Floor { share: Share { modulus, residue }, sequence: parts.next()?.parse().ok()? })
+            Some(Floor { share: Share::new(modulus, residue)?, sequence: parts.next()?.parse().ok()? })
         })
         .collect()
 }

@@ -13,12 +13,13 @@ use crate::{
 pub(super) fn repair(context: &Context<'_>) -> Plan {
     let open: Vec<&LaneRecord> =
         context.lanes().iter().filter(|lane| lane.state == LaneState::Open).collect();
-    let mut steps: Vec<Step> = open.iter().filter_map(|lane| repair_consumer(context, lane)).collect();
     let stale = open.iter().filter(|lane| {
         let seen = context.observed.assignments.get(&lane.share.partition());
         seen.is_none_or(|seen| seen.value != assignment(context, lane))
     });
-    steps.extend(stale.map(|lane| put_assignment(context, lane)));
+    // Assignments first: a consumer that cannot be repaired for a while must not keep a pause from the others.
+    let mut steps: Vec<Step> = stale.map(|lane| put_assignment(context, lane)).collect();
+    steps.extend(open.iter().filter_map(|lane| repair_consumer(context, lane)));
     if context.record.value.owner != context.wanted.owner {
         steps.push(context.put_record(|_| {})); // adopted: the set was deleted and made again
     }

@@ -158,7 +158,7 @@ fn allocate(context: &Context<'_>, group: &Group<'_>, fenced: &[u64]) -> Plan {
     let floor = |lane: &LaneRecord| {
         let known =
             context.observed.consumers.get(&lane.incarnation).map_or(lane.checkpoint, |found| found.floor);
-        known.max(lane.start - 1)
+        known.max(lane.start.saturating_sub(1))
     };
     let successors: Vec<(Share, u64, Vec<Floor>)> = group
         .adds

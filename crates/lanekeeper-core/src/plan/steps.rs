@@ -127,6 +127,8 @@ pub enum Note {
 pub enum Refusal {
     /// The record belongs to a set of another cluster or name.
     OwnedElsewhere(Owner),
+    /// The record is about another stream, whose positions were retained.
+    OfAnotherStream(String),
 }
 
 /// The next steps of a set.

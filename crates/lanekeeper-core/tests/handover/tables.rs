@@ -99,6 +99,37 @@ fn a_set_made_again_adopts_its_record_and_a_stranger_is_refused() {
 }
 
 #[test]
+fn positions_retained_in_another_stream_are_not_touched() {
+    let world = settled(1);
+    let mut wanted = world.wanted(1);
+    wanted.mapping.stream = "T".into();
+    let plan = plan(&wanted, &world.observe());
+    assert_eq!(plan.refusal, Some(Refusal::OfAnotherStream("S".into())));
+    assert!(plan.steps.is_empty());
+}
+
+#[test]
+fn a_lane_that_is_ready_opens_while_another_cannot_be_created() {
+    let mut world = settled(2);
+    // Both lanes are handed over; the consumer of one successor can be created, that of the other is refused.
+    for _ in 0..12 {
+        for step in plan(&world.wanted(4), &world.observe()).steps {
+            let refused = matches!(&step, Step::CreateConsumer(spec) if spec.name.starts_with("lk_n_s_3_"));
+            if refused || !world.apply(&step).unwrap() {
+                break;
+            }
+        }
+    }
+    let open: Vec<u32> = record(&world)
+        .lanes
+        .iter()
+        .filter(|lane| lane.state == LaneState::Open)
+        .map(|lane| lane.share.partition())
+        .collect();
+    assert_eq!(open, [0, 2]);
+}
+
+#[test]
 fn a_replaced_stream_starts_a_new_incarnation_and_applies_no_old_position() {
     let world = settled(2);
     let observed = Observed { stream_created: "now".into(), consumers: BTreeMap::new(), ..world.observe() };

@@ -106,7 +106,9 @@ async fn clear(
     };
     let is_record = |key: &str| set.parse_key(key) == Some(SetKey::Record);
     let record = entries.iter().find(|entry| is_record(&entry.key));
-    if let Some(Ok(Some(record))) = record.map(|entry| bucket.parse::<Record>(entry)) {
+    let record = record.map(|entry| bucket.parse::<Record>(entry)).transpose();
+    // Whose it is cannot be told of a record that cannot be read.
+    if let Some(record) = record.map_err(|error| (error.cause(), error.to_string()))?.flatten() {
         let owner = &record.value.owner;
         if (&owner.cluster, &owner.namespace, &owner.name) != (&cluster.to_owned(), &set.namespace, &set.name)
         {

@@ -71,18 +71,12 @@ impl Pass<'_> {
             let planned = rescale::planned(record.as_ref(), wanted.partitions, switch, &workers);
             let plan =
                 plan::plan(&Wanted { partitions: planned.partitions, ..wanted.clone() }, &seen.observed);
-            if let Some(Refusal::OwnedElsewhere(owner)) = &plan.refusal {
-                let message = format!(
-                    "the record of {} in bucket {} belongs to set {}/{} of cluster {}; nothing was changed",
-                    wanted.set,
-                    bucket.name(),
-                    owner.namespace,
-                    owner.name,
-                    owner.cluster
-                );
-                return Err(Failure::new(About::Lanes, Reason::OwnedElsewhere, message));
+            if let Some(refusal) = &plan.refusal {
+                return Err(refused(refusal, wanted, bucket.name()));
             }
             self.findings.record.clone_from(&record);
+            self.findings.reports =
+                seen.reports.iter().map(|one| (one.partition, one.report.clone())).collect();
             self.findings.waits.clone_from(&plan.waits);
             self.findings.rescale = doing(record.as_ref(), planned, &plan);
             notes(&plan.notes, &mut self.news);
@@ -148,6 +142,22 @@ impl Pass<'_> {
             Err(error) => tracing::warn!(set = %wanted.set, %error, "floors could not be recorded"),
         }
     }
+}
+
+/// Why nothing is done with a record that was found.
+fn refused(refusal: &Refusal, wanted: &Wanted, bucket: &str) -> Failure {
+    let whose = match refusal {
+        Refusal::OwnedElsewhere(owner) => {
+            format!("belongs to set {}/{} of cluster {}", owner.namespace, owner.name, owner.cluster)
+        }
+        Refusal::OfAnotherStream(stream) => format!(
+            "holds the positions that an earlier set of this name retained in stream {stream}; spec.stream.name is {}: name the set otherwise, or delete the key {} if those positions are not needed",
+            wanted.mapping.stream,
+            wanted.set.record_key()
+        ),
+    };
+    let message = format!("the record of {} in bucket {bucket} {whose}; nothing was changed", wanted.set);
+    Failure::new(About::Lanes, Reason::OwnedElsewhere, message)
 }
 
 /// Waits until a lane's key changed, or a moment.

@@ -193,6 +193,8 @@ impl Reporter {
                 let delay = RETRY.saturating_mul(1 << self.failures.min(5)).min(LAST_RETRY);
                 self.failures += 1;
                 self.due = Some(Instant::now() + delay);
+                // It may have been written all the same.
+                self.written = None;
             }
         }
     }
