@@ -69,7 +69,7 @@ fn every_field_that_matters_is_found_alone() {
         ("sealed", false, |found| found.sealed = true),
         ("subject_transform", true, |found| found.transform = None),
         ("subject_transform", true, |found| {
-            found.transform = Some(("orders.*".into(), "x.{{wildcard(1)}}".into()))
+            found.transform = Some(("orders.*".into(), "x.{{wildcard(1)}}".into()));
         }),
         ("subjects", true, |found| found.subjects.truncate(1)),
         ("num_replicas", true, |found| found.replicas = 3),

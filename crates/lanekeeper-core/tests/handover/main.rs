@@ -10,6 +10,12 @@
 //! something is acknowledged, skipped or removed that never completed; two handlers of one key inside their deadlines;
 //! with no failures, a message handled twice. And from every state the wanted lanes are reached once failures stop.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking; the helpers of these are not tests themselves"
+)]
+
 mod actions;
 mod calm;
 mod model;
