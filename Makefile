@@ -30,6 +30,7 @@ test: tools test-python test-go test-cluster ## Every test, from nothing
 test-python: ## Unit tests of the Python tools
 	python3 -m unittest discover -s tests/cluster/unit -t tests/cluster
 	python3 -m unittest discover -s examples/flights
+	python3 -m unittest discover -s images
 
 .PHONY: test-go
 test-go: ## Unit tests of the Go programs
