@@ -35,14 +35,14 @@ fn key(pair: &KeyPair) -> String {
 }
 
 /// A claim, signed as NATS signs them: <https://docs.nats.io/running-a-nats-service/nats_admin/security/jwt>.
-fn token(issuer: &KeyPair, subject: &KeyPair, nats: Value) -> String {
-    let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
-    let header = part(json!({"typ": "JWT", "alg": "ed25519-nkey"}));
+fn token(issuer: &KeyPair, subject: &KeyPair, nats: &Value) -> String {
+    let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let header = part(&json!({"typ": "JWT", "alg": "ed25519-nkey"}));
     let claims = json!({
         "jti": "test", "iat": 1_700_000_000, "iss": issuer.public_key(), "sub": subject.public_key(), "name": "test",
         "nats": nats,
     });
-    let signed = format!("{header}.{}", part(claims));
+    let signed = format!("{header}.{}", part(&claims));
     let signature = issuer.sign(signed.as_bytes()).expect("the issuer has a seed");
     format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
 }
@@ -52,7 +52,7 @@ fn account(operator: &KeyPair, account: &KeyPair, storage: i64) -> String {
         "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1,
         "leaf": -1, "mem_storage": storage, "disk_storage": storage, "streams": storage, "consumer": storage,
     });
-    token(operator, account, json!({"type": "account", "version": 2, "limits": limits}))
+    token(operator, account, &json!({"type": "account", "version": 2, "limits": limits}))
 }
 
 #[tokio::test]
@@ -61,7 +61,7 @@ async fn a_credentials_file_of_an_operator_works_from_memory_and_from_a_folder()
         (KeyPair::new_operator(), KeyPair::new_account(), KeyPair::new_account(), KeyPair::new_user());
     let config = format!(
         "operator: {}\nsystem_account: {}\nresolver: MEMORY\nresolver_preload {{\n  {}: {}\n  {}: {}\n}}",
-        token(&operator, &operator, json!({"type": "operator", "version": 2})),
+        token(&operator, &operator, &json!({"type": "operator", "version": 2})),
         system.public_key(),
         system.public_key(),
         account(&operator, &system, 0),
@@ -74,7 +74,7 @@ async fn a_credentials_file_of_an_operator_works_from_memory_and_from_a_folder()
         format!(
             "-----BEGIN NATS USER JWT-----\n{}\n------END NATS USER JWT------\n\n\
              -----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n",
-            token(&ours, user, claims.clone())
+            token(&ours, user, &claims)
         )
     };
     let good = files([("user.creds", creds(&user, &key(&user)))]);

@@ -1,5 +1,7 @@
 //! What Lanekeeper relies on, against real NATS servers of every supported version.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "the helpers of tests fail by panicking, as tests do")]
+
 mod common;
 mod connection;
 mod consumer_drift;
