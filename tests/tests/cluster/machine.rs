@@ -14,8 +14,8 @@ use lanekeeper_tests::{
 use serde_json::Value;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// How often the operator looks at what nothing has told it of: its default, since that is what users have.
-pub(crate) const RESYNC_SECONDS: u64 = 30;
+/// How often the operator looks at what nothing has told it of: shorter than its default, so that drift is found soon.
+pub(crate) const RESYNC_SECONDS: u64 = 10;
 
 /// The cluster with the operator in it.
 pub(crate) struct Machine {
