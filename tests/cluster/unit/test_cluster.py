@@ -37,7 +37,7 @@ class Parts(unittest.TestCase):
     def test_layers_are_not_stacked_on_a_file_system_that_is_stacked_itself(self) -> None:
         lines = ("/ rw - overlay overlay rw", "/var rw - ext4 /dev/a rw", "/variable rw - tmpfs t rw")
         mounts = "\n".join(f"1 0 0:1 / {line}" for line in lines)
-        self.assertEqual(node.filesystem(mounts, Path("/root/x")), "overlay")
+        self.assertEqual(node.filesystem(mounts, Path("/srv/x")), "overlay")
         self.assertEqual(node.filesystem(mounts, Path("/var/x")), "ext4")
         self.assertEqual(node.filesystem(mounts, Path("/var")), "ext4")
         self.assertEqual(node.snapshotter("overlay"), "native")

@@ -12,7 +12,7 @@ use lanekeeper_core::{
 };
 use lanekeeper_nats::{ConnectSettings, Connection, kv::Wakeups, provision};
 use lanekeeper_tests::NatsServer;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Long enough for a busy machine; nothing is decided by it but a failure.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
@@ -82,4 +82,12 @@ pub(crate) async fn by_hand(connection: &Connection, operation: &str, body: &Val
 pub(crate) async fn woken(wakeups: &mut Wakeups) -> String {
     let key = tokio::time::timeout(DEADLINE, wakeups.next()).await.expect("a wake-up comes in time");
     key.expect("the subscription lives")
+}
+
+/// A configuration with some fields changed as a person would; `null` takes a field away.
+pub(crate) fn changed(config: &Value, fields: &Value) -> Map<String, Value> {
+    let mut config = config.as_object().expect("a configuration is an object").clone();
+    config.extend(fields.as_object().expect("fields are an object").clone());
+    config.retain(|_, value| !value.is_null());
+    config
 }

@@ -8,7 +8,7 @@ use lanekeeper_nats::{Connection, observe, provision};
 use lanekeeper_tests::{LATEST, NatsServer, VERSIONS};
 use serde_json::{Value, json};
 
-use crate::common::{by_hand, connect, consumer_spec, orders};
+use crate::common::{by_hand, changed, connect, consumer_spec, orders};
 
 const HALF: Share = Share { modulus: 2, residue: 1 };
 
@@ -46,17 +46,7 @@ fn rows() -> Vec<(&'static str, Value)> {
 /// Changes fields of a consumer as a person with a tool would.
 async fn change(connection: &Connection, name: &str, fields: &Value) -> Result<Value, String> {
     let info = by_hand(connection, &format!("CONSUMER.INFO.ORDERS.{name}"), &Value::Null).await?;
-    let mut config = info["config"].clone();
-    for (field, value) in fields.as_object().expect("fields are an object") {
-        config[field] = value.clone();
-    }
-    let config: serde_json::Map<_, _> = config
-        .as_object()
-        .expect("it is one")
-        .clone()
-        .into_iter()
-        .filter(|(_, value)| !value.is_null())
-        .collect();
+    let config = changed(&info["config"], fields);
     let body = json!({"stream_name": "ORDERS", "config": config, "action": "update"});
     by_hand(connection, &format!("CONSUMER.CREATE.ORDERS.{name}"), &body).await
 }

@@ -5,7 +5,7 @@ use lanekeeper_nats::{Cause, Connection, observe, provision};
 use lanekeeper_tests::{LATEST, NatsServer, NatsTrio, VERSIONS, wait_until};
 use serde_json::{Value, json};
 
-use crate::common::{DEADLINE, by_hand, connect, mapping, owner, stream_spec};
+use crate::common::{DEADLINE, by_hand, changed, connect, mapping, owner, stream_spec};
 
 fn spec() -> StreamSpec {
     StreamSpec {
@@ -38,17 +38,8 @@ fn rows() -> Vec<(&'static str, Value)> {
 }
 
 async fn change(connection: &Connection, fields: &Value) -> Result<Value, String> {
-    let mut config = by_hand(connection, "STREAM.INFO.ORDERS", &Value::Null).await?["config"].clone();
-    for (field, value) in fields.as_object().expect("fields are an object") {
-        config[field] = value.clone();
-    }
-    let config: serde_json::Map<_, _> = config
-        .as_object()
-        .expect("it is one")
-        .clone()
-        .into_iter()
-        .filter(|(_, value)| !value.is_null())
-        .collect();
+    let info = by_hand(connection, "STREAM.INFO.ORDERS", &Value::Null).await?;
+    let config = changed(&info["config"], fields);
     by_hand(connection, "STREAM.UPDATE.ORDERS", &json!(config)).await
 }
 
