@@ -104,6 +104,8 @@ reasons! {
     HandingOver,
     /// The number of partitions in force is the wanted one.
     Settled,
+    /// The last change of the number of partitions is younger than `spec.rescale.minimumIntervalSeconds`; the message says until when the old number stays in force.
+    RescaleDelayed,
     /// This version cannot change the number of partitions of a running set; the old number stays in force.
     RescaleNotSupported,
     /// The handler failed on a message as often as `spec.retry.maxAttempts` allows; the lane stands there and tries again slowly.

@@ -10,6 +10,7 @@
 pub mod consumer;
 pub mod mapping;
 pub mod nats;
+pub mod rescale;
 pub mod stream;
 pub mod worker;
 
@@ -21,6 +22,7 @@ pub use self::{
     consumer::{Consumer, ExhaustedPolicy, OnExhausted, Retry, Start},
     mapping::Mapping,
     nats::{ClientSecretRef, Nats, SecretKeyRef, Tls},
+    rescale::Rescale,
     stream::{Management, Retention, Storage, Stream},
     worker::{Embedded, Handler, Http, Resources, Worker},
 };
@@ -100,6 +102,10 @@ pub struct OrderedPartitionSetSpec {
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 1024))]
     pub partitions: i32,
+
+    /// How the number of partitions is changed.
+    #[serde(default)]
+    pub rescale: Rescale,
 
     /// Lanes stop after the message in hand; nothing is lost, and the stream keeps what comes.
     #[serde(default)]

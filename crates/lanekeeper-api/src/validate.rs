@@ -36,6 +36,8 @@ pub struct Validated {
     pub name: SetName,
     /// How many partitions are wanted.
     pub partitions: u32,
+    /// The shortest time between the beginnings of two changes of that number.
+    pub minimum_interval_seconds: u64,
     /// How to reach NATS.
     pub nats: NatsAccess,
     /// The stream, with its mapping.
@@ -70,6 +72,12 @@ pub fn validate(set: &OrderedPartitionSet) -> Result<Validated, Vec<Invalid>> {
     let worker = worker::check(&spec.worker, &mut findings);
     let settings = settings(spec, worker.handler.timeout_milliseconds(), &mut findings);
     let partitions = findings.bound("spec.partitions", i64::from(spec.partitions), 1, 1024);
+    let minimum_interval_seconds = findings.bound(
+        "spec.rescale.minimumIntervalSeconds",
+        i64::from(spec.rescale.minimum_interval_seconds),
+        0,
+        86_400,
+    );
     let consumer_replicas = consumer_replicas(spec, &mut findings);
     if spec.start_is_refused() {
         let allowed = "must be All when spec.stream.retention is WorkQueue";
@@ -87,6 +95,7 @@ pub fn validate(set: &OrderedPartitionSet) -> Result<Validated, Vec<Invalid>> {
     let validated = name.zip(stream).map(|(name, stream)| Validated {
         name,
         partitions,
+        minimum_interval_seconds,
         nats,
         stream,
         start: spec.consumer.start,

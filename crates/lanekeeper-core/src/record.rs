@@ -98,6 +98,10 @@ pub struct Record {
     pub stream_incarnation: u32,
     /// The highest incarnation number ever allocated.
     pub counter: u64,
+    /// When the last change of the number of partitions began, in seconds since the Unix epoch, by the clock of the
+    /// operator that began it. Only for damping: nothing about order depends on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_seconds: Option<u64>,
     /// Every lane that is not forgotten yet.
     pub lanes: Vec<LaneRecord>,
 }

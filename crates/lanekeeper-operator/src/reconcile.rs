@@ -9,7 +9,7 @@ mod nats;
 mod rescale;
 mod workers;
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::{Resource, ResourceExt, runtime::controller::Action};
@@ -142,6 +142,12 @@ impl<'a> Pass<'a> {
             },
             consumer_replicas: validated.consumer_replicas,
             settings: validated.settings.clone(),
+            now_seconds: now_seconds(),
         }
     }
+}
+
+/// By this machine's clock; a clock before 1970 damps nothing.
+fn now_seconds() -> u64 {
+    SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs())
 }

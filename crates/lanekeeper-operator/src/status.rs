@@ -60,6 +60,23 @@ pub enum Rescale {
     Starting,
     /// It is switched off; this number stays in force.
     Refused(u32),
+    /// The change before it is too young.
+    Delayed {
+        /// The number that stays in force.
+        in_force: u32,
+        /// Until when, in seconds since the Unix epoch.
+        until: u64,
+    },
+}
+
+impl Rescale {
+    /// The number that stays in force although another is wanted, and workers are not made for that one either.
+    pub fn kept(self) -> Option<u32> {
+        match self {
+            Self::Refused(in_force) | Self::Delayed { in_force, .. } => Some(in_force),
+            Self::Unknown | Self::Settled | Self::HandingOver | Self::Starting => None,
+        }
+    }
 }
 
 /// The status to write.

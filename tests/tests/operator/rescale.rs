@@ -56,6 +56,50 @@ async fn switched_off_the_old_number_stays_in_force_and_is_said() {
     operator.stop().await;
 }
 
+#[tokio::test]
+async fn a_number_that_flaps_is_followed_once_in_the_minimum_interval() {
+    let (rig, operator) = Rig::start("damped").await;
+    let mut spec = rig.spec(2);
+    spec["rescale"] = json!({"minimumIntervalSeconds": 600});
+    rig.create("orders", spec).await.unwrap();
+    rig.wait_lanes("orders").await;
+    rig.patch("orders", json!({"spec": {"partitions": 3}})).await;
+    // The first change waits for nothing.
+    rig.wait_condition("orders", "Rescaling", "False/Settled").await;
+    wait_equal("the first change", vec![0, 1, 2], || rig.open_partitions("orders")).await;
+    let changed = rig.record("orders").await.unwrap().changed_seconds.expect("a change is noted");
+    for wanted in [8, 1, 5] {
+        rig.patch("orders", json!({"spec": {"partitions": wanted}})).await;
+    }
+    let message = rig.wait_condition("orders", "Rescaling", "True/RescaleDelayed").await;
+    assert!(message.contains("3 partitions stay in force until"), "{message}");
+    wait_until(DEADLINE, "the operator to have seen the last number", || async {
+        let set = rig.get("orders").await;
+        set.status.unwrap().observed_generation == set.metadata.generation
+    })
+    .await;
+    assert_eq!(rig.open_partitions("orders").await, [0, 1, 2]);
+    assert_eq!(rig.deployment_names().await, ["orders-0", "orders-1", "orders-2"]);
+    let status = rig.get("orders").await.status.unwrap();
+    assert_eq!(status.partitions, 3);
+    // An operator that is new knows as well: the record says when.
+    operator.stop().await;
+    let operator = rig.operator().await;
+    rig.patch("orders", json!({"spec": {"rescale": {"minimumIntervalSeconds": 601}}})).await;
+    wait_until(DEADLINE, "the new operator to have seen the set", || async {
+        let set = rig.get("orders").await;
+        set.status.unwrap().observed_generation == set.metadata.generation
+    })
+    .await;
+    assert_eq!(rig.open_partitions("orders").await, [0, 1, 2]);
+    assert_eq!(rig.record("orders").await.unwrap().changed_seconds, Some(changed));
+    // Whoever does not want to wait says so.
+    rig.patch("orders", json!({"spec": {"rescale": {"minimumIntervalSeconds": 0}}})).await;
+    wait_equal("the last wish", vec![0, 1, 2, 3, 4], || rig.open_partitions("orders")).await;
+    rig.wait_condition("orders", "Rescaling", "False/Settled").await;
+    operator.stop().await;
+}
+
 /// A pod that the API server knows, of a worker of partition 0.
 async fn pod(rig: &Rig, name: &str) -> Api<Pod> {
     let pods: Api<Pod> = Api::namespaced(rig.client.clone(), &rig.namespace);

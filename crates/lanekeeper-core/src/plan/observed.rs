@@ -38,6 +38,8 @@ pub struct Wanted {
     pub consumer_replicas: Option<u32>,
     /// How lanes are run.
     pub settings: LaneSettings,
+    /// The caller's clock, in seconds since the Unix epoch: noted when a change begins, never compared by the plan.
+    pub now_seconds: u64,
 }
 
 /// A value with the revision at which it was read, for compare-and-set.

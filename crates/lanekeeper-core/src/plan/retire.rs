@@ -9,6 +9,7 @@ use crate::{
 /// Lanes that are not wanted any more, or that cannot go on, retire: the record first, then key and assignment.
 pub(super) fn retire(context: &Context<'_>) -> Plan {
     let mut notes = Vec::new();
+    let mut another_number = false;
     let mut lanes = context.lanes().to_vec();
     for lane in &mut lanes {
         let (partition, incarnation) = (lane.share.partition(), lane.incarnation);
@@ -30,6 +31,7 @@ pub(super) fn retire(context: &Context<'_>) -> Plan {
             notes.push(Note::ConsumerLost { partition, incarnation, found });
         } else if !context.shares.contains(&lane.share) {
             lane.state = LaneState::Retiring;
+            another_number = true;
         }
     }
     if lanes == context.lanes() {
@@ -40,7 +42,12 @@ pub(super) fn retire(context: &Context<'_>) -> Plan {
         .filter(|lane| lane.state == LaneState::Retiring && lane.opened)
         .flat_map(|lane| marks(context, lane))
         .collect::<Vec<_>>();
-    let mut steps = vec![context.put_record(|record| record.lanes = lanes)];
+    let mut steps = vec![context.put_record(|record| {
+        record.lanes = lanes;
+        if another_number {
+            record.changed_seconds = Some(context.wanted.now_seconds);
+        }
+    })];
     steps.extend(retired);
     Plan { notes, ..Plan::steps(steps) }
 }

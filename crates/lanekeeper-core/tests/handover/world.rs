@@ -110,6 +110,7 @@ static WANTED: LazyLock<Wanted> = LazyLock::new(|| Wanted {
     retention: Retention::Limits,
     start: Start::All,
     consumer_replicas: None,
+    now_seconds: 0,
     settings: LaneSettings {
         ack_wait_milliseconds: 15_000,
         handler_timeout_milliseconds: 1000,

@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{
     Pass,
-    rescale::{self, Planned},
+    rescale::{self, Planned, Terms},
 };
 use crate::{
     carry_out::{Target, carry_out},
@@ -62,13 +62,17 @@ impl Pass<'_> {
         self.findings.degraded = provision::troubles(validated);
 
         let workers = workers::workers(&wanted.set, &self.uid, wanted.partitions, &known, &self.pods());
+        let terms = Terms {
+            handover: self.scope.context.settings.handover,
+            minimum_interval_seconds: validated.minimum_interval_seconds,
+            now_seconds: wanted.now_seconds,
+        };
         let mut wakeups: Option<Wakeups> = None;
         let end = Instant::now() + PATIENCE;
         for _ in 0..ROUNDS {
             let seen = observe::lanes(self.scope, &bucket, wanted, &stream, known_before).await?;
             let record = seen.observed.record.as_ref().map(|found| found.value.clone());
-            let switch = self.scope.context.settings.handover;
-            let planned = rescale::planned(record.as_ref(), wanted.partitions, switch, &workers);
+            let planned = rescale::planned(record.as_ref(), wanted.partitions, terms, &workers);
             let plan =
                 plan::plan(&Wanted { partitions: planned.partitions, ..wanted.clone() }, &seen.observed);
             if let Some(refusal) = &plan.refusal {
@@ -97,6 +101,9 @@ impl Pass<'_> {
             }
             self.findings.reports = self.living_reports(&bucket, &wanted.set.namespace, &seen).await;
             self.checkpoint(&bucket, wanted, plan.checkpoint).await;
+            if let Some(Rescale::Delayed { until, .. }) = planned.held_back {
+                self.again = Some(Duration::from_secs(until.saturating_sub(wanted.now_seconds)));
+            }
             if !plan.waits.is_empty() {
                 let fence = self.scope.context.fences.next(&self.uid, std::time::Instant::now());
                 self.again = Some(if holders { SOON } else { fence.unwrap_or(SOON) });

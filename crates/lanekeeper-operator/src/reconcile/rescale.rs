@@ -14,23 +14,47 @@ pub(super) struct Planned {
     pub(super) held_back: Option<Rescale>,
 }
 
+/// What a change must respect before it begins.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Terms {
+    /// Whether changes are switched on.
+    pub(super) handover: bool,
+    /// The shortest time from the beginning of one change to that of the next.
+    pub(super) minimum_interval_seconds: u64,
+    /// Seconds since the Unix epoch.
+    pub(super) now_seconds: u64,
+}
+
 /// Decides. `workers` are those of the wanted partitions.
 ///
 /// A change that began is always brought to its end. One that did not begin yet is held back while it is switched off,
-/// and while new partitions have no ready worker although others do: a lane that runs is not taken down for one that
-/// nobody could serve.
-pub(super) fn planned(record: Option<&Record>, wanted: u32, handover: bool, workers: &[Worker]) -> Planned {
+/// while the one before it is too young, and while new partitions have no ready worker although others do: a lane that
+/// runs is not taken down for one that nobody could serve.
+pub(super) fn planned(record: Option<&Record>, wanted: u32, terms: Terms, workers: &[Worker]) -> Planned {
     let go = Planned { partitions: wanted, held_back: None };
-    let Some(in_force) = record.and_then(in_force).filter(|in_force| *in_force != wanted) else { return go };
-    if !handover {
-        return Planned { partitions: in_force, held_back: Some(Rescale::Refused(in_force)) };
+    let Some(record) = record else { return go };
+    let Some(in_force) = in_force(record).filter(|in_force| *in_force != wanted) else { return go };
+    let kept = |why| Planned { partitions: in_force, held_back: Some(why) };
+    if !terms.handover {
+        return kept(Rescale::Refused(in_force));
+    }
+    if let Some(until) = delayed(record, terms) {
+        return kept(Rescale::Delayed { in_force, until });
     }
     let running = workers.iter().any(|worker| worker.ready);
     let lacking = workers.iter().any(|worker| worker.partition >= in_force && !worker.ready);
     if running && lacking {
-        return Planned { partitions: in_force, held_back: Some(Rescale::Starting) };
+        return kept(Rescale::Starting);
     }
     go
+}
+
+/// Until when the change before holds back the next. One that seems to lie in the future was noted by another clock,
+/// or by this one before it was set: it holds back nothing.
+fn delayed(record: &Record, terms: Terms) -> Option<u64> {
+    let changed = record.changed_seconds.filter(|changed| *changed <= terms.now_seconds)?;
+    let until = changed + terms.minimum_interval_seconds;
+    (until > terms.now_seconds).then_some(until)
 }
 
 /// The number of partitions, when no change of it is under way.
@@ -49,6 +73,9 @@ mod tests {
     use lanekeeper_core::record::{LaneRecord, Owner, VERSION};
 
     use super::*;
+
+    const ON: Terms = Terms { handover: true, minimum_interval_seconds: 0, now_seconds: 1_000 };
+    const OFF: Terms = Terms { handover: false, ..ON };
 
     fn record(partitions: u32, state: LaneState) -> Record {
         let owner = Owner { cluster: "c".into(), namespace: "n".into(), name: "s".into(), uid: "u".into() };
@@ -71,6 +98,7 @@ mod tests {
             stream: "S".into(),
             stream_created: "t".into(),
             stream_incarnation: 1,
+            changed_seconds: None,
             counter: 8,
             lanes,
         }
@@ -88,7 +116,7 @@ mod tests {
     #[test]
     fn a_change_waits_for_workers_of_new_partitions_while_others_run() {
         let record = record(2, LaneState::Open);
-        let with = |ready: &[bool]| planned(Some(&record), 3, true, &workers(ready));
+        let with = |ready: &[bool]| planned(Some(&record), 3, ON, &workers(ready));
         assert_eq!(with(&[true, true, false]), Planned { partitions: 2, held_back: Some(Rescale::Starting) });
         assert_eq!(with(&[true, true, true]), Planned { partitions: 3, held_back: None });
         // An old worker that is down does not hold back, and nobody runs who could be taken down.
@@ -99,7 +127,7 @@ mod tests {
     #[test]
     fn switched_off_the_old_number_stays_in_force() {
         let record = record(2, LaneState::Open);
-        let planned = planned(Some(&record), 8, false, &[]);
+        let planned = planned(Some(&record), 8, OFF, &[]);
         assert_eq!(planned, Planned { partitions: 2, held_back: Some(Rescale::Refused(2)) });
     }
 
@@ -107,8 +135,24 @@ mod tests {
     fn a_change_that_began_goes_on_and_a_set_never_opened_takes_the_new_number() {
         for state in [LaneState::Retiring, LaneState::Created] {
             let record = record(2, state);
-            assert_eq!(planned(Some(&record), 4, false, &[]).partitions, 4, "{state:?}");
+            assert_eq!(planned(Some(&record), 4, OFF, &[]).partitions, 4, "{state:?}");
         }
-        assert_eq!(planned(None, 4, false, &[]).partitions, 4);
+        assert_eq!(planned(None, 4, OFF, &[]).partitions, 4);
+    }
+
+    #[test]
+    fn a_change_waits_until_the_one_before_is_old_enough() {
+        let terms = Terms { minimum_interval_seconds: 300, ..ON };
+        let after = |changed_seconds| {
+            let record = Record { changed_seconds, ..record(2, LaneState::Open) };
+            planned(Some(&record), 3, terms, &[]).held_back
+        };
+        assert_eq!(after(Some(701)), Some(Rescale::Delayed { in_force: 2, until: 1_001 }));
+        assert_eq!(after(Some(1_000)), Some(Rescale::Delayed { in_force: 2, until: 1_300 }));
+        assert_eq!(after(Some(700)), None);
+        assert_eq!(after(None), None, "the first change waits for nothing");
+        assert_eq!(after(Some(5_000)), None, "a clock that was set back holds back nothing");
+        let under_way = Record { changed_seconds: Some(999), ..record(2, LaneState::Retiring) };
+        assert_eq!(planned(Some(&under_way), 3, terms, &[]).held_back, None);
     }
 }

@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use lanekeeper_core::record::LaneState;
 
 use super::Pass;
-use crate::{build::Blueprint, deployments::Deployments, failure::Failure, labels, status::Rescale, workers};
+use crate::{build::Blueprint, deployments::Deployments, failure::Failure, labels, workers};
 
 impl Pass<'_> {
     /// Makes them what they must be, and says how they are. Without news of the lanes only those that exist are kept
@@ -34,7 +34,7 @@ impl Pass<'_> {
         };
         let all: BTreeSet<u32> = if self.findings.record.is_none() || !lanes_are_known {
             known
-        } else if let Rescale::Refused(_) = self.findings.rescale {
+        } else if self.findings.rescale.kept().is_some() {
             with_lane.clone()
         } else {
             (0..wanted).chain(with_lane.iter().copied()).collect()

@@ -1,6 +1,9 @@
 //! The conditions, each from what it is about.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    jiff::Timestamp,
+};
 use lanekeeper_api::{
     condition::{ConditionType, Statement, Status, add_missing, set_condition},
     reason::Reason,
@@ -70,7 +73,7 @@ fn lanes_ready(found: &Findings) -> Statement {
             None => Statement::new(false, Reason::Progressing, "lanes are being made"),
         };
     };
-    let wanted = if let Rescale::Refused(in_force) = found.rescale { in_force } else { wanted };
+    let wanted = found.rescale.kept().unwrap_or(wanted);
     let open = open_lanes(record, wanted);
     let message = format!("{open} of {wanted} lanes are open");
     if open == wanted as usize {
@@ -162,11 +165,24 @@ fn rescaling(found: &Findings) -> Statement {
                 "spec.partitions is {wanted}, but changing it is switched off: {in_force} partitions stay in force"
             ),
         ),
+        Rescale::Delayed { in_force, until } => Statement::new(
+            true,
+            Reason::RescaleDelayed,
+            format!(
+                "spec.partitions is {wanted}; {in_force} partitions stay in force until {}, because of spec.rescale.minimumIntervalSeconds",
+                point_in_time(until)
+            ),
+        ),
         Rescale::Unknown => match found.failures.first() {
             Some(failure) => of(Status::Unknown, failure.clone()),
             None => Statement::new(Status::Unknown, Reason::Pending, "not looked at yet"),
         },
     }
+}
+
+fn point_in_time(seconds: u64) -> String {
+    let time = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
+    time.map_or_else(|| format!("second {seconds} of the Unix epoch"), |time| time.to_string())
 }
 
 fn blocked(found: &Findings) -> Statement {
