@@ -1,36 +1,40 @@
 //! Judges by journals whether every message was handled, and in the order of its key.
 //!
-//! A handler writes one line per handling, repeats too; a publisher knows what it published.
-//! This module compares the two and knows nothing else: no NATS, no lanes, no partitions, and
-//! nothing about how the product works. It must stay that way, because it is the oracle that
-//! the demo and the end-to-end tests trust, and an oracle that shares code or assumptions with
-//! what it judges would share its faults.
+//! A handler writes one line per handling, repeats too; a publisher knows what it published. This module reads the
+//! lines and has them judged by the one checker that there is, [`lanekeeper_core::journal`], with everything that was
+//! published expected and settled. Besides, it holds the fences that the lane gave against the publisher's numbers. It
+//! knows nothing else: no NATS, no lanes, no partitions. It must stay that way, because it is the oracle that the demo
+//! and the end-to-end tests trust, and so must the checker that it uses.
 //!
 //! What counts as what:
-//! - a **repeat** is a further handling of a number; it is allowed, because delivery is
+//! - a **repeat** is a further handling of a number that was completed; it is allowed, because delivery is
 //!   at-least-once, and it is counted;
-//! - **out of order** is a handling that starts before the number published before it for that
-//!   key has completed for the first time; one that steps back behind a number already started,
-//!   unless it repeats a number that had completed; or one whose fence is not new and higher than
-//!   every earlier fence of its key, unless it has the fence of its own number's earlier handling.
-//!   A gap is therefore both: the missing number is lost, the one after it out of order;
+//! - **out of order** is what the checker calls a step back or too early: a handling that starts before the number
+//!   published before it for that key has completed for the first time, or after a later one has, unless it repeats a
+//!   number that had completed. A gap is therefore both: the missing number is lost, the one after it out of order;
 //! - an **overlap** is a handling that starts while another one of its key is still running
 //!   (one that starts in the nanosecond in which the other ends does not overlap it);
-//! - **lost** is what was published and never handled, **unknown** what was handled and never
-//!   published.
+//! - **lost** is what was published and never handled, **unknown** what was handled and never published;
+//! - a **fence** is wrong when it is not new and higher than every earlier fence of its key, unless it is the fence of
+//!   its own number's earlier handling.
 //!
 //! The times of all entries have to come from clocks that agree: one machine's, here.
 
-mod order;
+mod fences;
 mod report;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 
+use lanekeeper_core::{
+    fence::Fence,
+    journal::{self, Checker, Options},
+};
 use serde::Deserialize;
 
-pub use report::{Findings, Report};
+pub use lanekeeper_core::journal::Findings;
+pub use report::Report;
 
 /// One handling of one message, as the handler wrote it down. Other fields are ignored.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
@@ -146,16 +150,43 @@ fn parse_line(name: &str, line: usize, text: &str) -> Result<Entry, JournalError
 
 /// Compares what was published with all journals together, in whatever order their entries come.
 pub fn check(published: &Published, entries: &[Entry]) -> Report {
-    let mut by_key: BTreeMap<&str, Vec<&Entry>> = BTreeMap::new();
-    for entry in entries {
-        by_key.entry(&entry.key).or_default().push(entry);
-    }
-    let mut report = Report::new(published, entries);
+    let options = Options {
+        examples: report::EXAMPLES,
+        message: |fence| format!("number {}", fence.sequence),
+        ..Options::default()
+    };
+    let mut checker = Checker::new(options);
     for (key, numbers) in &published.numbers {
-        order::judge(key, numbers, by_key.remove(key.as_str()).unwrap_or_default(), &mut report);
+        for &number in numbers {
+            checker.expect(key, place(number), true, true);
+        }
     }
-    for (key, entries) in by_key {
-        order::judge(key, &[], entries, &mut report);
+    entries.iter().for_each(|entry| checker.add(&handling(entry)));
+    Report::new(published, &checker.report(), fences::judge(published, entries))
+}
+
+/// The checker orders by fences; here the publisher's numbers are the order.
+fn place(number: u64) -> Fence {
+    Fence { stream_incarnation: 1, sequence: number }
+}
+
+fn handling(entry: &Entry) -> journal::Entry {
+    journal::Entry {
+        v: journal::Entry::VERSION,
+        namespace: String::new(),
+        set: String::new(),
+        partition: u32::try_from(entry.partition).unwrap_or_default(),
+        incarnation: 0,
+        pod: entry.pod.clone(),
+        instance: String::new(),
+        handling: 0,
+        key: entry.key.clone(),
+        subject: String::new(),
+        fence: place(entry.number),
+        attempt: u64::try_from(entry.attempt).unwrap_or_default(),
+        start: entry.start,
+        end: entry.end,
+        // The handlers of the examples write what they have done, and nothing of what they have not.
+        outcome: journal::Ending::Done,
     }
-    report
 }

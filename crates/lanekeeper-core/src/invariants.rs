@@ -3,6 +3,8 @@
 //!
 //! A monitor keeps its own account of what happened. It must not share state with what it watches.
 
+mod journal;
 mod lane;
 
+pub use journal::JournalInvariant;
 pub use lane::{LaneInvariant, LaneMonitor};

@@ -8,6 +8,7 @@ pub mod consumer;
 pub mod fence;
 pub mod hash;
 pub mod invariants;
+pub mod journal;
 pub mod lane;
 pub mod mapping;
 pub mod names;

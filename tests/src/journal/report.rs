@@ -3,12 +3,17 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Entry, Published};
+use lanekeeper_core::{
+    invariants::JournalInvariant,
+    journal::{self, Findings},
+};
+
+use super::Published;
 
 /// How many examples of each violation are kept.
-const EXAMPLES: usize = 5;
+pub(super) const EXAMPLES: usize = 5;
 
-/// What the journals say. `handled + repeats + unknown.count == entries`.
+/// What the journals say. `handled + repeats + unknown.count == entries`; a line that is there twice counts once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Different keys that were published.
@@ -29,38 +34,33 @@ pub struct Report {
     pub lost: Findings,
     /// Handlings of what was never published.
     pub unknown: Findings,
+    /// Handlings whose fence does not rise with the numbers.
+    pub fences: Findings,
     /// From the first start to the last end.
     pub elapsed: Duration,
 }
 
-/// A count of violations with the first few of them in words, by key and then by start.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Findings {
-    /// How many there are.
-    pub count: usize,
-    /// The first few.
-    pub examples: Vec<String>,
-}
-
-impl Findings {
-    pub(super) fn add(&mut self, example: impl FnOnce() -> String) {
-        self.count += 1;
-        if self.examples.len() < EXAMPLES {
-            self.examples.push(example());
-        }
-    }
-}
-
 impl Report {
-    pub(super) fn new(published: &Published, entries: &[Entry]) -> Self {
-        let start = entries.iter().map(|entry| entry.start).min().unwrap_or_default();
-        let end = entries.iter().map(|entry| entry.end).max().unwrap_or_default();
+    pub(super) fn new(published: &Published, found: &journal::Report, fences: Findings) -> Self {
+        let of = |invariant| found.of(invariant).clone();
+        let mut out_of_order = of(JournalInvariant::CompletedBeforeNext);
+        let steps_back = of(JournalInvariant::NoStepBack);
+        out_of_order.count += steps_back.count;
+        out_of_order.examples.extend(steps_back.examples);
+        out_of_order.examples.truncate(EXAMPLES);
+        let (first, last) = (found.first.unwrap_or_default(), found.last.unwrap_or_default());
         Self {
             keys: published.numbers.len(),
             published: published.messages(),
-            entries: entries.len(),
-            elapsed: Duration::from_nanos(start.abs_diff(end)),
-            ..Self::default()
+            entries: found.entries,
+            handled: found.handled,
+            repeats: found.repeats,
+            out_of_order,
+            overlaps: of(JournalInvariant::OneAtATime),
+            lost: of(JournalInvariant::NothingSkipped),
+            unknown: of(JournalInvariant::NothingUnknown),
+            fences,
+            elapsed: Duration::from_nanos(first.abs_diff(last)),
         }
     }
 
@@ -75,12 +75,13 @@ impl Report {
         if self.elapsed.is_zero() { 0.0 } else { self.handled as f64 / self.elapsed.as_secs_f64() }
     }
 
-    fn violations(&self) -> [(&'static str, &Findings); 4] {
+    fn violations(&self) -> [(&'static str, &Findings); 5] {
         [
             ("out of order", &self.out_of_order),
             ("overlaps", &self.overlaps),
             ("lost", &self.lost),
             ("unknown", &self.unknown),
+            ("fences", &self.fences),
         ]
     }
 }

@@ -1,0 +1,300 @@
+//! Each kind of violation is planted, and has to be found; what is allowed has to pass.
+
+mod histories;
+
+use super::*;
+use crate::{fence::Fence, invariants::JournalInvariant as Rule};
+
+fn fence(sequence: u64) -> Fence {
+    Fence { stream_incarnation: 1, sequence }
+}
+
+/// A handling by one pod that works.
+fn handling(key: &str, sequence: u64, start: i64, end: i64) -> Entry {
+    Entry {
+        v: Entry::VERSION,
+        namespace: "shop".into(),
+        set: "orders".into(),
+        partition: 2,
+        incarnation: 7,
+        pod: "orders-2-a".into(),
+        instance: "first".into(),
+        handling: 0,
+        key: key.into(),
+        subject: format!("orders.{key}"),
+        fence: fence(sequence),
+        attempt: 1,
+        start,
+        end,
+        outcome: Ending::Done,
+    }
+}
+
+fn by(pod: &str, entry: Entry) -> Entry {
+    Entry { pod: pod.into(), ..entry }
+}
+
+fn ended(outcome: Ending, entry: Entry) -> Entry {
+    Entry { outcome, ..entry }
+}
+
+fn checker(options: Options, entries: &[Entry]) -> Checker {
+    let mut checker = Checker::new(options);
+    entries.iter().for_each(|entry| checker.add(entry));
+    checker
+}
+
+fn report(entries: &[Entry]) -> Report {
+    checker(Options::default(), entries).report()
+}
+
+/// Counts of violations, in the order of the invariants.
+fn counts(report: &Report) -> [usize; 5] {
+    Rule::ALL.map(|rule| report.of(rule).count)
+}
+
+/// Messages 1 to 4 of one key, one after another.
+fn clean() -> Vec<Entry> {
+    (1..=4).map(|one| handling("k", one, one.cast_signed() * 10, one.cast_signed() * 10 + 8)).collect()
+}
+
+#[test]
+fn what_was_handled_in_order_is_clean_and_counted() {
+    let mut entries = clean();
+    entries.reverse();
+    let report = report(&entries);
+    assert!(report.is_clean(), "{report}");
+    assert_eq!((report.keys, report.entries, report.handled, report.repeats), (1, 4, 4, 0));
+    assert_eq!((report.first, report.last), (Some(10), Some(48)));
+}
+
+#[test]
+fn a_step_back_is_found_and_so_is_what_came_too_early() {
+    let mut entries = clean();
+    (entries[1].start, entries[1].end) = (100, 105);
+    let report = report(&entries);
+    assert_eq!(counts(&report), [1, 1, 0, 0, 0], "{report}");
+    let step = &report.of(Rule::NoStepBack).examples[0];
+    assert_eq!(
+        step,
+        "message 0000000001-00000000000000000002 of k from 100 to 105 in orders-2-a (partition 2, attempt 1, done): \
+         started after message 0000000001-00000000000000000003 was done, and is no repeat"
+    );
+    let early = &report.of(Rule::CompletedBeforeNext).examples[0];
+    assert!(early.starts_with("message 0000000001-00000000000000000003 of k from 30 to 38"), "{early}");
+    assert!(
+        early.ends_with("started before message 0000000001-00000000000000000002 was done at 105"),
+        "{early}"
+    );
+}
+
+#[test]
+fn a_repeat_of_what_was_completed_is_counted_and_allowed_however_it_ends() {
+    let mut entries = clean();
+    entries.push(handling("k", 2, 100, 105));
+    entries.push(ended(Ending::Failed, handling("k", 3, 110, 115)));
+    entries.push(handling("k", 3, 120, 125));
+    entries.push(handling("k", 5, 130, 135));
+    let report = report(&entries);
+    assert!(report.is_clean(), "{report}");
+    assert_eq!((report.handled, report.repeats, report.unfinished), (5, 2, 1));
+}
+
+#[test]
+fn what_was_only_attempted_does_not_count_as_completed() {
+    for ending in
+        [Ending::Failed, Ending::Permanent, Ending::Waited, Ending::Unreachable, Ending::Lost, Ending::Cut]
+    {
+        let mut entries = clean();
+        entries[1].outcome = ending;
+        let report = report(&entries);
+        assert_eq!(counts(&report), [0, 1, 0, 1, 0], "{ending}: {report}");
+        let early = &report.of(Rule::CompletedBeforeNext).examples[0];
+        assert!(early.contains("although message 0000000001-00000000000000000002 was never done"), "{early}");
+        let gap = &report.of(Rule::NothingSkipped).examples[0];
+        assert_eq!(
+            gap,
+            "message 0000000001-00000000000000000002 of k was never done, \
+             although message 0000000001-00000000000000000004 was"
+        );
+    }
+}
+
+#[test]
+fn an_attempt_that_nothing_overtook_is_no_gap() {
+    let mut entries = clean();
+    entries[3].outcome = Ending::Failed;
+    let report = report(&entries);
+    assert!(report.is_clean(), "{report}");
+    assert_eq!((report.handled, report.unfinished, report.waiting), (3, 1, 1));
+}
+
+#[test]
+fn two_handlings_of_a_key_at_once_are_found_also_behind_a_shorter_one() {
+    let mut entries = clean();
+    entries[3].end = 1000;
+    entries.push(by("other", handling("k", 4, 50, 60)));
+    entries.push(by("third", handling("k", 4, 500, 510)));
+    entries.push(by("other", handling("another", 5, 50, 60)));
+    let report = report(&entries);
+    assert_eq!(counts(&report), [0, 0, 2, 0, 0], "{report}");
+    let overlap = &report.of(Rule::OneAtATime).examples[1];
+    assert!(overlap.contains("in third") && overlap.contains("while message"), "{overlap}");
+}
+
+#[test]
+fn one_that_starts_when_the_other_ends_does_not_overlap() {
+    let mut entries = clean();
+    entries[1].end = entries[2].start;
+    assert!(report(&entries).is_clean());
+    entries[1].end += 1;
+    assert_eq!(counts(&report(&entries)), [0, 1, 1, 0, 0]);
+}
+
+#[test]
+fn between_two_pods_only_more_than_the_tolerance_is_certain_and_within_one_everything_is() {
+    let options = Options { clock_tolerance: 100, ..Options::default() };
+    let apart = |by_others: i64, pod: &str| {
+        let entries = [handling("k", 1, 1000, 2000), by(pod, handling("k", 2, 2000 - by_others, 3000))];
+        counts(&checker(options, &entries).report())
+    };
+    assert_eq!(apart(100, "other"), [0; 5]);
+    assert_eq!(apart(101, "other"), [0, 1, 1, 0, 0]);
+    assert_eq!(apart(1, "orders-2-a"), [0, 1, 1, 0, 0]);
+    let back = |by_others: i64, pod: &str| {
+        let entries = [handling("k", 2, 1000, 2000), by(pod, handling("k", 1, 2000 + by_others, 3000))];
+        checker(options, &entries).report().of(Rule::NoStepBack).count
+    };
+    assert_eq!((back(99, "other"), back(100, "other"), back(0, "orders-2-a")), (0, 1, 1));
+}
+
+#[test]
+fn what_is_expected_and_settled_must_have_been_completed() {
+    let mut checker = checker(Options::default(), &clean()[..3]);
+    (1..=3).for_each(|sequence| checker.expect("k", fence(sequence), true, true));
+    assert!(checker.report().is_clean());
+    checker.expect("k", fence(4), false, true);
+    let waiting = checker.report();
+    assert!(waiting.is_clean(), "its turn may still come");
+    assert_eq!((waiting.expected, waiting.waiting), (4, 1));
+    checker.expect("k", fence(4), true, true);
+    checker.expect("silent", fence(9), true, true);
+    let report = checker.report();
+    assert_eq!(counts(&report), [0, 0, 0, 2, 0], "{report}");
+    assert_eq!(
+        report.of(Rule::NothingSkipped).examples[1],
+        "message 0000000001-00000000000000000009 of silent was never done"
+    );
+}
+
+#[test]
+fn a_hole_in_what_is_expected_is_a_gap_and_what_comes_after_it_too_early() {
+    let mut entries = clean();
+    entries.remove(1);
+    let mut checker = checker(Options::default(), &entries);
+    (1..=4).for_each(|sequence| checker.expect("k", fence(sequence), false, true));
+    let report = checker.report();
+    assert_eq!(counts(&report), [0, 1, 0, 1, 0], "{report}");
+}
+
+#[test]
+fn what_was_never_published_or_has_another_key_is_unknown() {
+    let mut checker = checker(Options::default(), &clean());
+    (1..=3).for_each(|sequence| checker.expect("k", fence(sequence), true, true));
+    checker.expect("other", fence(4), false, true);
+    let report = checker.report();
+    assert_eq!(counts(&report), [0, 0, 0, 0, 1], "{report}");
+    assert_eq!(report.handled, 3);
+    let words = &report.of(Rule::NothingUnknown).examples[0];
+    assert!(words.starts_with("message 0000000001-00000000000000000004 of k from 40"), "{words}");
+}
+
+#[test]
+fn a_partial_journal_misses_nothing_ahead_of_its_beginning() {
+    let entries = [handling("k", 5, 10, 12), handling("k", 3, 20, 22), handling("k", 6, 30, 32)];
+    assert_eq!(counts(&report(&entries)), [1, 1, 0, 0, 0], "from the beginning, 3 is a step back");
+    let partial = Options { partial: true, ..Options::default() };
+    let report = checker(partial, &entries).report();
+    assert!(report.is_clean(), "{report}");
+    assert_eq!((report.handled, report.repeats), (2, 1));
+    // A message that was published under the eyes of the journal has no such excuse.
+    let mut seen = checker(partial, &entries);
+    for (sequence, recorded) in [(2, false), (3, true), (4, true), (5, true), (6, true)] {
+        seen.expect("k", fence(sequence), true, recorded);
+    }
+    let report = seen.report();
+    assert_eq!(counts(&report), [1, 1, 0, 1, 0], "{report}");
+}
+
+#[test]
+fn a_copy_is_no_repeat() {
+    let mut entries = clean();
+    entries.push(entries[2].clone());
+    entries.push(entries[2].clone());
+    let report = report(&entries);
+    assert!(report.is_clean(), "{report}");
+    assert_eq!((report.entries, report.copies, report.repeats), (4, 2, 0));
+}
+
+#[test]
+fn entries_that_did_not_arrive_are_counted_and_are_no_violation() {
+    let mut entries = clean();
+    for (entry, number) in entries.iter_mut().zip([2, 3, 7, 8]) {
+        entry.handling = number;
+    }
+    let report = report(&entries);
+    assert!(report.is_clean(), "{report}");
+    assert_eq!(report.missing, 4);
+    let partial = Options { partial: true, ..Options::default() };
+    assert_eq!(checker(partial, &entries).report().missing, 3);
+}
+
+#[test]
+fn what_cannot_be_read_is_named_and_no_journal_with_it_is_clean() {
+    let mut checker = checker(Options::default(), &clean());
+    checker.unreadable(|| "record 7: no entry".into());
+    let report = checker.report();
+    assert!(!report.is_clean());
+    assert!(report.to_string().ends_with("unreadable: record 7: no entry\n"), "{report}");
+}
+
+#[test]
+fn only_so_many_examples_are_kept_and_all_are_counted() {
+    let options = Options { examples: 2, ..Options::default() };
+    let mut checker = checker(options, &[]);
+    (1..=9).for_each(|sequence| checker.expect("k", fence(sequence), true, true));
+    let report = checker.report();
+    assert_eq!(
+        (report.of(Rule::NothingSkipped).count, report.of(Rule::NothingSkipped).examples.len()),
+        (9, 2)
+    );
+}
+
+#[test]
+fn the_wire_form_is_frozen_and_unknown_fields_are_ignored() {
+    let entry = Entry { handling: 17, attempt: 3, outcome: Ending::Permanent, ..handling("pen", 42, 10, 12) };
+    let text = r#"{"v":1,"namespace":"shop","set":"orders","partition":2,"incarnation":7,"pod":"orders-2-a","instance":"first","handling":17,"key":"pen","subject":"orders.pen","fence":"0000000001-00000000000000000042","attempt":3,"start":10,"end":12,"outcome":"permanent"}"#;
+    assert_eq!(serde_json::to_string(&entry).unwrap(), text);
+    let newer = text.replace(r#""v":1"#, r#""more":[1],"v":1"#);
+    let read: Entry = serde_json::from_str(&newer).unwrap();
+    assert_eq!(read.clone().judgeable(), Ok(entry));
+    let error = Entry { v: 2, ..read.clone() }.judgeable().unwrap_err().to_string();
+    assert_eq!(error, "has version 2, and only 1 is known");
+    let error = Entry { start: 13, ..read }.judgeable().unwrap_err().to_string();
+    assert_eq!(error, "ends at 12, before its start at 13");
+    let broken = text.replace("0000000001-", "1-");
+    assert!(serde_json::from_str::<Entry>(&broken).unwrap_err().to_string().contains("is no fence"));
+}
+
+#[test]
+fn every_number_of_a_report_is_in_its_words() {
+    let mut checker = checker(Options::default(), &clean());
+    (1..=4).for_each(|sequence| checker.expect("k", fence(sequence), true, true));
+    let words = checker.report().to_string();
+    for name in ["keys", "expected", "entries", "handled", "repeats", "unfinished", "copies", "missing"] {
+        assert!(words.lines().any(|line| line.starts_with(name)), "{name} is missing in\n{words}");
+    }
+    for rule in Rule::ALL {
+        assert!(words.contains(&format!("{:<13}{:>9}\n", rule.name(), 0)), "{rule} is missing in\n{words}");
+    }
+}
