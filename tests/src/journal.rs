@@ -161,7 +161,9 @@ pub fn check(published: &Published, entries: &[Entry]) -> Report {
             checker.expect(key, place(number), true, true);
         }
     }
-    entries.iter().for_each(|entry| checker.add(&handling(entry)));
+    for entry in entries {
+        checker.add(&handling(entry));
+    }
     Report::new(published, &checker.report(), fences::judge(published, entries))
 }
 

@@ -51,7 +51,9 @@ mod tests {
         #[test]
         fn holes_are_counted_whatever_the_order_of_arrival(given in prop::collection::vec(0_u64..40, 0..60)) {
             let mut numbers = Numbers::default();
-            given.iter().for_each(|&number| numbers.insert(number));
+            for &number in &given {
+                numbers.insert(number);
+            }
             let seen: BTreeSet<u64> = given.into_iter().filter(|&number| number > 0).collect();
             let highest = seen.last().copied().unwrap_or(0);
             let lowest = seen.first().copied().unwrap_or(1);

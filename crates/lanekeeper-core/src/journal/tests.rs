@@ -40,7 +40,9 @@ fn ended(outcome: Ending, entry: Entry) -> Entry {
 
 fn checker(options: Options, entries: &[Entry]) -> Checker {
     let mut checker = Checker::new(options);
-    entries.iter().for_each(|entry| checker.add(entry));
+    for entry in entries {
+        checker.add(entry);
+    }
     checker
 }
 
@@ -171,7 +173,9 @@ fn between_two_pods_only_more_than_the_tolerance_is_certain_and_within_one_every
 #[test]
 fn what_is_expected_and_settled_must_have_been_completed() {
     let mut checker = checker(Options::default(), &clean()[..3]);
-    (1..=3).for_each(|sequence| checker.expect("k", fence(sequence), true, true));
+    for sequence in 1..=3 {
+        checker.expect("k", fence(sequence), true, true);
+    }
     assert!(checker.report().is_clean());
     checker.expect("k", fence(4), false, true);
     let waiting = checker.report();
@@ -192,7 +196,9 @@ fn a_hole_in_what_is_expected_is_a_gap_and_what_comes_after_it_too_early() {
     let mut entries = clean();
     entries.remove(1);
     let mut checker = checker(Options::default(), &entries);
-    (1..=4).for_each(|sequence| checker.expect("k", fence(sequence), false, true));
+    for sequence in 1..=4 {
+        checker.expect("k", fence(sequence), false, true);
+    }
     let report = checker.report();
     assert_eq!(counts(&report), [0, 1, 0, 1, 0], "{report}");
 }
@@ -200,7 +206,9 @@ fn a_hole_in_what_is_expected_is_a_gap_and_what_comes_after_it_too_early() {
 #[test]
 fn what_was_never_published_or_has_another_key_is_unknown() {
     let mut checker = checker(Options::default(), &clean());
-    (1..=3).for_each(|sequence| checker.expect("k", fence(sequence), true, true));
+    for sequence in 1..=3 {
+        checker.expect("k", fence(sequence), true, true);
+    }
     checker.expect("other", fence(4), false, true);
     let report = checker.report();
     assert_eq!(counts(&report), [0, 0, 0, 0, 1], "{report}");
@@ -262,7 +270,9 @@ fn what_cannot_be_read_is_named_and_no_journal_with_it_is_clean() {
 fn only_so_many_examples_are_kept_and_all_are_counted() {
     let options = Options { examples: 2, ..Options::default() };
     let mut checker = checker(options, &[]);
-    (1..=9).for_each(|sequence| checker.expect("k", fence(sequence), true, true));
+    for sequence in 1..=9 {
+        checker.expect("k", fence(sequence), true, true);
+    }
     let report = checker.report();
     assert_eq!(
         (report.of(Rule::NothingSkipped).count, report.of(Rule::NothingSkipped).examples.len()),
@@ -289,7 +299,9 @@ fn the_wire_form_is_frozen_and_unknown_fields_are_ignored() {
 #[test]
 fn every_number_of_a_report_is_in_its_words() {
     let mut checker = checker(Options::default(), &clean());
-    (1..=4).for_each(|sequence| checker.expect("k", fence(sequence), true, true));
+    for sequence in 1..=4 {
+        checker.expect("k", fence(sequence), true, true);
+    }
     let words = checker.report().to_string();
     for name in ["keys", "expected", "entries", "handled", "repeats", "unfinished", "copies", "missing"] {
         assert!(words.lines().any(|line| line.starts_with(name)), "{name} is missing in\n{words}");
