@@ -10,7 +10,6 @@ fn assignment() -> Assignment {
         filter: "lanes.S.1.1.5.>".into(),
         mapping: Mapping::new("S", SubjectPattern::parse("orders.*").unwrap(), &[1], 8).unwrap(),
         stream_incarnation: 1,
-        changed_seconds: Some(1_700_000_000),
         floors: vec![Floor { share: Share { modulus: 4, residue: 1 }, sequence: 17 }],
         retiring: false,
         settings: LaneSettings {
