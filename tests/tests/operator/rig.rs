@@ -62,6 +62,13 @@ impl Operator {
         self.task.await.expect("the operator ends without a defect");
     }
 
+    /// Ends it in the middle of whatever it does, as a killed process would.
+    pub(crate) async fn kill(self) {
+        self.task.abort();
+        let ended = self.task.await;
+        assert!(ended.is_err_and(|error| error.is_cancelled()), "it was running");
+    }
+
     /// What it answers at a path of its admin port.
     pub(crate) async fn admin(&self, path: &str) -> Result<(u16, String), String> {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
