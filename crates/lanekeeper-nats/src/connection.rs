@@ -43,6 +43,9 @@ pub struct ConnectSettings {
     pub name: String,
     /// How long one request may take.
     pub request_timeout: Duration,
+    /// The host that the one server stands for, when its address is that of a forwarded port: certificates must be for
+    /// this name, and addresses that servers tell of each other are not used, because they cannot be reached from here.
+    pub stands_for: Option<String>,
 }
 
 impl ConnectSettings {
@@ -55,6 +58,7 @@ impl ConnectSettings {
             domain: None,
             name: name.into(),
             request_timeout: DEFAULT_REQUEST_TIMEOUT,
+            stands_for: None,
         }
     }
 }
@@ -137,7 +141,12 @@ impl Connection {
             auth::check(&settings.credentials).map_err(ConnectError::Credentials)?;
         }
         let monitor = Arc::new(monitor::Monitor::new());
-        let options = tls::apply(options(&settings, &monitor), &settings.tls).map_err(ConnectError::Tls)?;
+        let mut options =
+            tls::apply(options(&settings, &monitor), &settings.tls, settings.stands_for.as_deref())
+                .map_err(ConnectError::Tls)?;
+        if settings.stands_for.is_some() {
+            options = options.ignore_discovered_servers();
+        }
         let servers: Arc<str> = settings.servers.join(", ").into();
         let client = adjust(options)
             .connect(addresses)

@@ -121,8 +121,12 @@ fn openssl(folder: &Path, arguments: &str) {
     assert!(run.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&run.stderr));
 }
 
-/// An authority `ca`, and a certificate of it for each name.
+/// An authority `ca`, and a certificate of it for each name, good for this machine.
 fn certificates(folder: &Path, names: &[&str]) {
+    certificates_for(folder, names, "IP:127.0.0.1");
+}
+
+fn certificates_for(folder: &Path, names: &[&str], host: &str) {
     const KEYS: &str = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2";
     openssl(
         folder,
@@ -133,7 +137,7 @@ fn certificates(folder: &Path, names: &[&str]) {
             folder,
             &format!(
                 "{KEYS} -keyout {name}.key -out {name}.crt -CA ca.crt -CAkey ca.key -subj /CN={name} \
-                 -addext basicConstraints=critical,CA:FALSE -addext subjectAltName=IP:127.0.0.1"
+                 -addext basicConstraints=critical,CA:FALSE -addext subjectAltName={host}"
             ),
         );
     }
@@ -173,5 +177,26 @@ async fn certificates_of_an_own_authority_work_both_ways_and_wrong_ones_are_said
         let error = error.expect_err("one of the two is not trusted");
         assert_eq!(error.cause(), Cause::NatsUnreachable, "{error}");
         assert!(error.to_string().to_lowercase().contains(words), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn behind_a_forwarded_port_the_certificate_must_be_for_the_host_that_the_port_stands_for() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    certificates_for(folder.path(), &["server"], "DNS:nats.messaging.svc");
+    let at = folder.path().display();
+    let config = format!("tls {{ cert_file: \"{at}/server.crt\", key_file: \"{at}/server.key\" }}");
+    let server = NatsServer::builder(LATEST).config(&config).start().await;
+    let authority = std::fs::read(folder.path().join("ca.crt")).expect("it was made");
+    let tls = Files::Memory(BTreeMap::from([("ca.crt".to_owned(), authority)]));
+    let standing_for = |host: Option<&str>| ConnectSettings {
+        tls: tls.clone(),
+        stands_for: host.map(str::to_owned),
+        ..settings(&server)
+    };
+    works(standing_for(Some("nats.messaging.svc"))).await;
+    for other in [None, Some("nats.elsewhere.svc")] {
+        let error = Connection::connect(standing_for(other)).await.expect_err("it is for another host");
+        assert!(error.to_string().to_lowercase().contains("certificate"), "{other:?}: {error}");
     }
 }
