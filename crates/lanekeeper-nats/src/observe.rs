@@ -4,6 +4,7 @@
 //! taken for deleted.
 
 mod consumers;
+mod stored;
 mod wire;
 
 use lanekeeper_core::stream::StreamFound;
@@ -17,6 +18,7 @@ use crate::{
 };
 pub(crate) use consumers::consumer_info;
 pub use consumers::{consumer, consumers};
+pub use stored::{Stored, stored_after, stored_between};
 pub(crate) use wire::{ConsumerInfo, Object, StreamInfo};
 
 /// The oldest server that has what lanes need; its API level is 1.

@@ -11,6 +11,7 @@ mod identity;
 mod kv;
 mod leaf;
 mod no_jetstream;
+mod stored;
 mod stream_drift;
 mod streams;
 mod subjects;

@@ -47,6 +47,8 @@ pub async fn create_stream(
     config.insert("retention".into(), spec.retention.wire().into());
     config.insert("discard".into(), "old".into());
     config.insert("max_consumers".into(), (-1).into());
+    // So that what waits in a share can be counted without a consumer. Nothing of ours depends on it, so it is no drift.
+    config.insert("allow_direct".into(), true.into());
     apply(&mut config, spec, owner);
     let answer: Result<Answer, _> = connection.api(&format!("STREAM.CREATE.{name}"), &config).await;
     let answer = match answer {
