@@ -69,6 +69,11 @@ impl ControlPlane {
         control_plane
     }
 
+    /// The file that programs find the API server by, with all rights.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
     /// A client with all rights. One for each test: a client belongs to the runtime that it was made in.
     pub async fn client(&self) -> Client {
         let kubeconfig = Kubeconfig::read_from(&self.kubeconfig).expect("the kubeconfig can be read");

@@ -39,6 +39,23 @@ pub(crate) struct Connection {
     pub(crate) user: Option<String>,
 }
 
+/// Another way to NATS than the set's own.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct NatsFlags {
+    /// The address of NATS as it is reached from here, instead of spec.nats.servers.
+    #[arg(long = "nats-server", value_name = "URL")]
+    pub(crate) server: Option<String>,
+    /// A NATS credentials file, instead of the Secret in spec.nats.credentialsSecretRef.
+    #[arg(long = "nats-creds", value_name = "FILE")]
+    pub(crate) creds: Option<PathBuf>,
+    /// Certificate authorities (PEM), instead of the Secret in spec.nats.tls.caSecretRef.
+    #[arg(long = "nats-ca", value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// The KV bucket of the records; that of the set's workers when absent.
+    #[arg(long = "nats-bucket", value_name = "NAME")]
+    pub(crate) bucket: Option<String>,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Show how sets are: all of a namespace, or one with its conditions and lanes.
@@ -48,6 +65,11 @@ pub(crate) enum Command {
         /// The sets of all namespaces.
         #[arg(short = 'A', long, conflicts_with = "set")]
         all_namespaces: bool,
+        /// Show only what the API server knows.
+        #[arg(long)]
+        no_nats: bool,
+        #[command(flatten)]
+        nats: NatsFlags,
     },
     /// Show to which partition a key or a subject belongs.
     Where {

@@ -52,6 +52,11 @@ impl Cluster {
         Ok(Self { client, namespace })
     }
 
+    /// For what is asked elsewhere.
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// One set.
     pub(crate) async fn set(&self, name: &str) -> Result<OrderedPartitionSet, ClusterError> {
         let sets: Api<OrderedPartitionSet> = Api::namespaced(self.client.clone(), &self.namespace);
@@ -102,7 +107,7 @@ fn unreadable(what: String, error: kube::Error) -> ClusterError {
 
 /// The API server's own words where it answered; else the error with all of its causes, because the outermost says
 /// little.
-fn words(error: &kube::Error) -> String {
+pub(crate) fn words(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error {
         return status.message.clone();
     }

@@ -1,12 +1,15 @@
 //! `kubectl lanes`: what a set is doing, and where a key goes.
 //!
-//! Reads only, with the rights of whoever calls it, and talks to the Kubernetes API server alone: what is shown is what
-//! the operator recorded there, and partitions are computed by the same rules that it uses.
+//! Reads only, with the rights of whoever calls it: from the Kubernetes API server, and from the set's NATS where it can
+//! be reached. Partitions are computed by the same rules that the operator uses.
 
 mod age;
 mod arguments;
 mod cluster;
+mod lane;
+mod look;
 mod place;
+mod reach;
 mod status;
 mod table;
 
@@ -14,9 +17,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use k8s_openapi::jiff::Timestamp;
+use lanekeeper_api::{OrderedPartitionSet, invalid};
 use serde::Serialize;
 
-use arguments::{Arguments, Command, Format};
+use arguments::{Arguments, Command, Format, NatsFlags};
 use cluster::{Cluster, ClusterError, Scope};
 
 #[derive(Debug, thiserror::Error)]
@@ -58,16 +62,19 @@ async fn run(arguments: Arguments) -> Result<String, Failure> {
                 Version { version: env!("CARGO_PKG_VERSION"), api_version: "lanekeeper.dev/v1alpha1" };
             write(format, &version, |it| format!("kubectl-lanes {} ({})\n", it.version, it.api_version))
         }
-        Command::Status { set, all_namespaces } => {
+        Command::Status { set, all_namespaces, no_nats, nats } => {
             let cluster = Cluster::connect(&arguments.connection).await?;
             let now = Timestamp::now();
             if let Some(name) = set {
-                let report = status::report(&cluster.set(&name).await?, &cluster.deployments(&name).await?);
+                let set = cluster.set(&name).await?;
+                let deployments = cluster.deployments(&name).await?;
+                let nats = if no_nats { None } else { Some(ask(&cluster, &set, &nats).await) };
+                let report = status::report(&set, &deployments, nats);
                 return write(format, &report, |it| status::render_one(it, now));
             }
             let scope = if all_namespaces { Scope::All } else { Scope::Namespace };
             let reports: Vec<_> =
-                cluster.sets(scope).await?.iter().map(|set| status::report(set, &[])).collect();
+                cluster.sets(scope).await?.iter().map(|set| status::report(set, &[], None)).collect();
             write(format, &reports, |it| status::render_all(it, all_namespaces, &cluster.namespace, now))
         }
         Command::Where { set, key, subject } => {
@@ -76,6 +83,18 @@ async fn run(arguments: Arguments) -> Result<String, Failure> {
             let place = place::find(&set, place::Asked::new(key.as_deref(), subject.as_deref())?)?;
             write(format, &place, place::render)
         }
+    }
+}
+
+/// What NATS says, or why it says nothing: the rest of a status is worth having without it.
+async fn ask(cluster: &Cluster, set: &OrderedPartitionSet, flags: &NatsFlags) -> status::Nats {
+    let validated = match lanekeeper_api::validate(set) {
+        Ok(validated) => validated,
+        Err(wrong) => return status::Nats::not_reached(invalid::summary(&wrong)),
+    };
+    match look::once(cluster, &validated, flags).await {
+        Ok((_, seen)) => status::Nats::seen(&seen),
+        Err(error) => status::Nats::not_reached(error.to_string()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! How sets are: pure, from what the API server holds.
+//! How sets are: pure, from what the API server holds, and NATS if it was reached.
 
 use k8s_openapi::{api::apps::v1::Deployment, apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use kube::ResourceExt;
@@ -10,7 +10,12 @@ use lanekeeper_api::{
 use lanekeeper_core::share::{Share, shares};
 use serde::Serialize;
 
-use crate::{age, table};
+use crate::{
+    age,
+    lane::{self, Lane},
+    look::Seen,
+    table,
+};
 
 /// How one set is.
 #[derive(Debug, PartialEq, Serialize)]
@@ -33,6 +38,33 @@ pub(crate) struct Report {
     /// Only when one set was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) partitions: Vec<Partition>,
+    /// Only when one set was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) nats: Option<Nats>,
+}
+
+/// What NATS said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Nats {
+    /// Whether it said anything.
+    pub(crate) reached: bool,
+    /// Why it did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) why: Option<String>,
+    /// The lanes that its record names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) lanes: Vec<Lane>,
+}
+
+impl Nats {
+    pub(crate) fn seen(seen: &Seen) -> Self {
+        Self { reached: true, why: None, lanes: lane::lanes(seen) }
+    }
+
+    pub(crate) fn not_reached(why: String) -> Self {
+        Self { reached: false, why: Some(why), lanes: Vec::new() }
+    }
 }
 
 /// One partition.
@@ -56,8 +88,8 @@ pub(crate) struct Pods {
     pub(crate) wanted: i32,
 }
 
-/// Puts together what is known of a set.
-pub(crate) fn report(set: &OrderedPartitionSet, deployments: &[Deployment]) -> Report {
+/// Puts together what is known of a set. `nats` is `None` when it was not asked.
+pub(crate) fn report(set: &OrderedPartitionSet, deployments: &[Deployment], nats: Option<Nats>) -> Report {
     let status = set.status.clone().unwrap_or_default();
     let name = set.name_any();
     let in_force = if deployments.is_empty() { 0 } else { u32::try_from(status.partitions).unwrap_or(0) };
@@ -83,6 +115,7 @@ pub(crate) fn report(set: &OrderedPartitionSet, deployments: &[Deployment]) -> R
         attention: status.attention,
         conditions: status.conditions,
         partitions,
+        nats,
     }
 }
 
@@ -168,6 +201,9 @@ pub(crate) fn render_one(report: &Report, now: Timestamp) -> String {
         let note = "the operator has not seen this specification yet; what follows is about an earlier one";
         facts.push(("Note", note.to_owned()));
     }
+    if let Some(why) = report.nats.as_ref().and_then(|nats| nats.why.as_deref()) {
+        facts.push(("NATS", format!("not reached, so lanes and what waits in them are not shown: {why}")));
+    }
     let mut text = table::facts(&facts);
     let known = ConditionType::ALL.iter().filter_map(|condition| find(&report.conditions, *condition));
     let conditions: Vec<[String; 5]> = known
@@ -180,7 +216,13 @@ pub(crate) fn render_one(report: &Report, now: Timestamp) -> String {
         text.push('\n');
         text.push_str(&table::render(["CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE"], &conditions));
     }
-    if !report.partitions.is_empty() {
+    let lanes = report.nats.as_ref().map(|nats| nats.lanes.as_slice()).unwrap_or_default();
+    if !lanes.is_empty() {
+        text.push('\n');
+        let rows: Vec<[String; 7]> = lanes.iter().map(|lane| lane_row(lane, &report.partitions)).collect();
+        let headings = ["PARTITION", "KEYS", "LANE", "WAITING", "IN HAND", "HELD BY", "PODS READY"];
+        text.push_str(&table::render(headings, &rows));
+    } else if !report.partitions.is_empty() {
         text.push('\n');
         let rows: Vec<[String; 4]> = report.partitions.iter().map(partition_row).collect();
         text.push_str(&table::render(["PARTITION", "KEYS", "DEPLOYMENT", "PODS READY"], &rows));
@@ -198,7 +240,25 @@ fn partition_row(partition: &Partition) -> [String; 4] {
         partition.number.to_string(),
         format!("1/{}", partition.share.modulus),
         partition.deployment.clone(),
-        partition.pods.map_or_else(|| "missing".to_owned(), |pods| format!("{}/{}", pods.ready, pods.wanted)),
+        pods_ready(partition),
+    ]
+}
+
+fn pods_ready(partition: &Partition) -> String {
+    partition.pods.map_or_else(|| "missing".to_owned(), |pods| format!("{}/{}", pods.ready, pods.wanted))
+}
+
+fn lane_row(lane: &Lane, partitions: &[Partition]) -> [String; 7] {
+    let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
+    let partition = partitions.iter().find(|one| one.number == lane.partition);
+    [
+        lane.partition.to_string(),
+        format!("1/{}", lane.share.modulus),
+        lane::state(lane).to_owned(),
+        number(lane.position.map(|position| position.waiting)),
+        number(lane.position.map(|position| position.in_hand)),
+        if lane.holders.is_empty() { "-".to_owned() } else { lane.holders.join(", ") },
+        partition.map_or_else(|| "-".to_owned(), pods_ready),
     ]
 }
 

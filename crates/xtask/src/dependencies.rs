@@ -20,7 +20,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
     ("lanekeeper-nats", &["lanekeeper-core"]),
     ("lanekeeper-worker", &["lanekeeper-core", "lanekeeper-nats"]),
     ("lanekeeper-operator", &["lanekeeper-api", "lanekeeper-core", "lanekeeper-nats"]),
-    ("kubectl-lanes", &["lanekeeper-api", "lanekeeper-core"]),
+    ("kubectl-lanes", &["lanekeeper-api", "lanekeeper-core", "lanekeeper-nats"]),
     ("xtask", &["lanekeeper-api"]),
 ];
 

@@ -54,7 +54,7 @@ fn now() -> Timestamp {
 
 #[test]
 fn one_set_is_shown_with_conditions_partitions_and_what_it_waits_for() {
-    let report = report(&blocked(), &[deployment("orders-0", 1), deployment("orders-1", 0)]);
+    let report = report(&blocked(), &[deployment("orders-0", 1), deployment("orders-1", 0)], None);
     assert_eq!(
         render_one(&report, now()),
         "\
@@ -79,7 +79,7 @@ WAITS FOR PARTITION   REASON              SEQUENCE   MESSAGE
 
 #[test]
 fn sets_are_listed_one_a_line() {
-    let reports = [report(&set("new", &Value::Null), &[]), report(&blocked(), &[])];
+    let reports = [report(&set("new", &Value::Null), &[], None), report(&blocked(), &[], None)];
     assert_eq!(
         render_all(&reports, false, "shop", now()),
         "\
@@ -102,7 +102,7 @@ fn no_sets_are_said_in_words() {
 #[test]
 fn a_change_under_way_shows_both_numbers() {
     let changing = set("orders", &json!({"partitions": 2, "observedGeneration": 2}));
-    assert_eq!(numbers(&report(&changing, &[])), "2->3");
+    assert_eq!(numbers(&report(&changing, &[], None)), "2->3");
 }
 
 #[test]
@@ -110,14 +110,14 @@ fn a_status_of_an_earlier_specification_is_said_to_be_one() {
     for (status, note) in
         [(json!({"observedGeneration": 1}), true), (json!({"observedGeneration": 2}), false)]
     {
-        let text = render_one(&report(&set("orders", &status), &[]), now());
+        let text = render_one(&report(&set("orders", &status), &[], None), now());
         assert_eq!(text.contains("has not seen this specification"), note, "{text}");
     }
 }
 
 #[test]
 fn programs_get_the_same_facts_as_people() {
-    let value = serde_json::to_value(report(&blocked(), &[deployment("orders-0", 1)])).unwrap();
+    let value = serde_json::to_value(report(&blocked(), &[deployment("orders-0", 1)], None)).unwrap();
     assert_eq!(value["lanes"]["blocked"], 1);
     assert_eq!(value["attention"][0]["sequence"], 42);
     assert_eq!(value["partitions"][0]["pods"], json!({"ready": 1, "wanted": 1}));
