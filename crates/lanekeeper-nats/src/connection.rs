@@ -160,6 +160,11 @@ impl Connection {
         Ok(Self { client, context, monitor, servers, domain, request_timeout: settings.request_timeout })
     }
 
+    /// Whether the other is a clone of this one.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.monitor, &other.monitor)
+    }
+
     /// The client itself.
     pub fn client(&self) -> &Client {
         &self.client

@@ -18,7 +18,7 @@ use lanekeeper_api::OrderedPartitionSet;
 
 use crate::{
     connections::Connections, deployments::Settled, events::Events, fences::Fences, holders::Ends,
-    metrics::Metrics, retries::Retries, settings::Settings,
+    metrics::Metrics, retries::Retries, settings::Settings, watches::Watches,
 };
 
 /// How long one request to NATS may take.
@@ -37,6 +37,8 @@ pub struct Context {
     pub cluster: String,
     /// NATS.
     pub connections: Connections,
+    /// What workers write to NATS.
+    pub watches: Watches,
     /// Consumers that are gone.
     pub fences: Fences,
     /// Pods whose end was seen.
@@ -62,6 +64,7 @@ impl Context {
             client,
             settings,
             cluster,
+            watches: Watches::default(),
             fences: Fences::default(),
             ends: Ends::default(),
             checkpoints: Checkpoints::default(),
@@ -73,6 +76,7 @@ impl Context {
 
     /// A set that is gone leaves nothing behind.
     pub fn forget(&self, uid: &str) {
+        self.watches.forget(uid);
         self.fences.forget(uid);
         self.retries.forget(uid);
         self.checkpoints.forget(uid);

@@ -1,7 +1,7 @@
 //! Which set is looked at, and when: watches, triggers, bounded concurrency.
 //!
-//! A set is looked at when its specification, its Deployments or its workers change in a way that matters, when a pass
-//! asked for it, and at the resync. Its own status writes wake nobody.
+//! A set is looked at when its specification, its Deployments or its workers change in a way that matters, when a worker
+//! wrote to NATS, when a pass asked for it, and at the resync. Its own status writes wake nobody.
 
 mod changes;
 
@@ -27,6 +27,8 @@ use kube::{
         watcher::{self, watcher},
     },
 };
+use lanekeeper_core::names::SetName;
+use tokio::sync::broadcast::{self, error::RecvError};
 
 use crate::{
     context::{Caches, Context, Guarded, Scope},
@@ -54,6 +56,7 @@ pub async fn run(
         sets_changed(client, namespace.as_deref(), sets_writer, Arc::clone(&context)),
         deployments_changed(client, namespace.as_deref(), deployments_writer),
         pods_changed(client, namespace.as_deref(), pods_writer, Arc::clone(&context)),
+        keys_written(namespace.clone(), context.watches.subscribe()),
     ];
     let queue = stream::select_all(triggers).take_until(Box::pin(end)).map(Ok::<_, Infallible>);
     let config = controller::Config::default().debounce(DEBOUNCE).concurrency(context.settings.concurrency);
@@ -181,13 +184,37 @@ fn of_workers() -> watcher::Config {
     watcher::Config::default().labels(&labels::everything())
 }
 
+/// Workers of sets in this namespace (of any, without one) wrote to NATS.
+fn keys_written(namespace: Option<String>, news: broadcast::Receiver<SetName>) -> Requests {
+    let requests = stream::unfold(news, |mut news| async {
+        loop {
+            match news.recv().await {
+                Ok(set) => return Some((set, news)),
+                // The resync makes up for it.
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return None,
+            }
+        }
+    });
+    let ours = move |set: &SetName| namespace.as_ref().is_none_or(|namespace| *namespace == set.namespace);
+    requests
+        .filter_map(move |set| {
+            let request = ours(&set).then(|| worker_changed(&set.namespace, &set.name));
+            futures::future::ready(request)
+        })
+        .boxed()
+}
+
 /// The set that a Deployment or pod names by its label.
 fn related(namespace: Option<String>, set: Option<&String>) -> Option<ReconcileRequest<Guarded>> {
-    let obj_ref = ObjectRef::new(set?).within(&namespace?);
-    Some(ReconcileRequest {
-        obj_ref,
+    Some(worker_changed(&namespace?, set?))
+}
+
+fn worker_changed(namespace: &str, set: &str) -> ReconcileRequest<Guarded> {
+    ReconcileRequest {
+        obj_ref: ObjectRef::new(set).within(namespace),
         reason: ReconcileReason::Custom { reason: "a worker changed".to_owned() },
-    })
+    }
 }
 
 /// The object of an event, and whether it is gone.

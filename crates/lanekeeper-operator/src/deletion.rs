@@ -81,7 +81,13 @@ pub async fn pass(scope: &Scope, set: &OrderedPartitionSet) -> (PassResult, Acti
             }
             Err(error) => Failure::kubernetes(About::Spec, "the finalizer could not be removed", &error),
         },
-        Ok(false) => return (PassResult::Deleting, Action::requeue(SOON)),
+        Ok(false) => {
+            let names = pass.workers_left().join(", ");
+            let message = format!("deletion waits for workers to end before their consumers go: {names}");
+            pass.findings.failures.push(Failure::new(About::Workers, Reason::Deleting, message));
+            pass.write_status().await;
+            return (PassResult::Deleting, Action::requeue(SOON));
+        }
         Err(failure) => failure,
     };
     pass.findings.failures.push(failure);
@@ -104,7 +110,7 @@ async fn end(pass: &mut Pass<'_>) -> Result<bool, Failure> {
     deployments.delete_all_but(|_| false, &mut pass.news).await?;
     match set.spec.deletion_policy {
         DeletionPolicy::Retain => Ok(true),
-        DeletionPolicy::Delete if pass.has_workers() => Ok(false),
+        DeletionPolicy::Delete if !pass.workers_left().is_empty() => Ok(false),
         DeletionPolicy::Delete => cleanup::nats(pass).await,
     }
 }

@@ -32,6 +32,7 @@ pub mod run;
 pub mod secrets;
 pub mod settings;
 pub mod status;
+pub mod watches;
 pub mod workers;
 
 pub use settings::Settings;

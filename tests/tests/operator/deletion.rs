@@ -141,3 +141,22 @@ async fn a_finalizer_that_somebody_took_away_comes_back() {
     .await;
     operator.stop().await;
 }
+
+#[tokio::test]
+async fn delete_says_which_workers_it_waits_for() {
+    let (rig, operator) = Rig::start("delete-waits").await;
+    let mut spec = rig.spec(1);
+    spec["deletionPolicy"] = json!("Delete");
+    rig.create("orders", spec).await.unwrap();
+    rig.wait_lanes("orders").await;
+    let pods = crate::flowing::make_pod(&rig, "orders-0-a", 0).await;
+    rig.delete("orders").await;
+    let message = rig.wait_condition("orders", "Ready", "False/Deleting").await;
+    assert!(message.contains("orders-0-a"), "{message}");
+    assert_eq!(rig.consumers("ORDERS").await.len(), 1, "nothing is taken from under a worker");
+    let now = kube::api::DeleteParams { grace_period_seconds: Some(0), ..Default::default() };
+    pods.delete("orders-0-a", &now).await.unwrap();
+    rig.wait_gone("orders").await;
+    assert_eq!(rig.consumers("ORDERS").await.len(), 0);
+    operator.stop().await;
+}

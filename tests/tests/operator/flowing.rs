@@ -124,7 +124,8 @@ impl Workers {
     }
 }
 
-async fn make_pod(rig: &Rig, name: &str, partition: u32) {
+/// A pod of a worker of `orders` as the API server knows it.
+pub(crate) async fn make_pod(rig: &Rig, name: &str, partition: u32) -> Api<Pod> {
     let pods: Api<Pod> = Api::namespaced(rig.client.clone(), &rig.namespace);
     let pod: Pod = serde_json::from_value(json!({
         "metadata": {"name": name, "labels": {
@@ -135,6 +136,7 @@ async fn make_pod(rig: &Rig, name: &str, partition: u32) {
     }))
     .unwrap();
     pods.create(&PostParams::default(), &pod).await.unwrap();
+    pods
 }
 
 /// Publishes one more message of each key, with confirmation.

@@ -1,15 +1,14 @@
 //! Changing the number of partitions: what the operator drives. That keys stay in order is shown with real workers.
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api,
-    api::{Patch, PatchParams, PostParams},
-};
+use kube::api::{Patch, PatchParams};
 use lanekeeper_core::record::{Holder, LaneKey};
 use lanekeeper_tests::wait_until;
 use serde_json::json;
 
-use crate::rig::{DEADLINE, Rig, wait_equal};
+use crate::{
+    flowing::make_pod,
+    rig::{DEADLINE, Rig, wait_equal},
+};
 
 #[tokio::test]
 async fn lanes_and_deployments_follow_the_number_up_and_down() {
@@ -100,21 +99,6 @@ async fn a_number_that_flaps_is_followed_once_in_the_minimum_interval() {
     operator.stop().await;
 }
 
-/// A pod that the API server knows, of a worker of partition 0.
-async fn pod(rig: &Rig, name: &str) -> Api<Pod> {
-    let pods: Api<Pod> = Api::namespaced(rig.client.clone(), &rig.namespace);
-    let pod: Pod = serde_json::from_value(json!({
-        "metadata": {"name": name, "labels": {
-            "app.kubernetes.io/name": "lanekeeper-worker", "app.kubernetes.io/managed-by": "lanekeeper",
-            "lanekeeper.dev/set": "orders", "lanekeeper.dev/partition": "0",
-        }},
-        "spec": {"containers": [{"name": "lane", "image": "example.com/lane:1"}]},
-    }))
-    .unwrap();
-    pods.create(&PostParams::default(), &pod).await.unwrap();
-    pods
-}
-
 /// Adds a holder to a lane's key as a worker does.
 async fn join(rig: &Rig, incarnation: u64, pod: &str) {
     let bucket = rig.bucket().await;
@@ -130,7 +114,7 @@ async fn a_change_waits_for_a_worker_that_lives_and_goes_on_when_the_kubelet_say
     let (rig, operator) = Rig::start("holder").await;
     rig.create("orders", rig.spec(1)).await.unwrap();
     rig.wait_lanes("orders").await;
-    let pods = pod(&rig, "orders-0-a").await;
+    let pods = make_pod(&rig, "orders-0-a", 0).await;
     join(&rig, 1, "orders-0-a").await;
     rig.patch("orders", json!({"spec": {"partitions": 2}})).await;
     rig.wait_condition("orders", "Rescaling", "True/HandingOver").await;
@@ -181,7 +165,7 @@ async fn what_workers_report_is_a_condition_and_forgotten_with_their_pod() {
     let (rig, operator) = Rig::start("reports").await;
     rig.create("orders", rig.spec(2)).await.unwrap();
     rig.wait_lanes("orders").await;
-    let pods = pod(&rig, "orders-0-b").await;
+    let pods = make_pod(&rig, "orders-0-b", 0).await;
     let bucket = rig.bucket().await;
     let key = rig.name("orders").report_key(0, "orders-0-b");
     let report = json!({"v": 1, "incarnation": 1, "blocked": {"sequence": 17, "reason": "the handler said 500: out of stock"}});
@@ -199,5 +183,37 @@ async fn what_workers_report_is_a_condition_and_forgotten_with_their_pod() {
         bucket.get(&key).await.unwrap().is_none()
     })
     .await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn what_workers_write_is_seen_without_waiting_for_the_resync() {
+    let rig =
+        Rig::prepare("woken", lanekeeper_tests::NatsServer::start(lanekeeper_tests::LATEST).await).await;
+    let never = std::time::Duration::from_secs(3600);
+    let operator = rig.operator_with(|settings| settings.resync = never).await;
+    rig.create("orders", rig.spec(2)).await.unwrap();
+    rig.wait_lanes("orders").await;
+    // Blocked, and not any more.
+    make_pod(&rig, "orders-0-a", 0).await;
+    let bucket = rig.bucket().await;
+    let key = rig.name("orders").report_key(0, "orders-0-a");
+    let blocked = json!({"v": 1, "incarnation": 1, "blocked": {"sequence": 3, "reason": "no"}});
+    let revision = bucket.put_json(&key, &blocked, None).await.unwrap();
+    rig.wait_condition("orders", "Blocked", "True/AttemptsExhausted").await;
+    bucket.put_json(&key, &json!({"v": 1, "incarnation": 1}), Some(revision)).await.unwrap();
+    rig.wait_condition("orders", "Blocked", "False/NoneBlocked").await;
+    // A change that waits for a worker goes on when that leaves.
+    join(&rig, 1, "orders-0-a").await;
+    rig.patch("orders", json!({"spec": {"partitions": 4}})).await;
+    rig.wait_condition("orders", "Rescaling", "True/HandingOver").await;
+    let key = rig.name("orders").lane_key(1);
+    wait_until(DEADLINE, "the worker to leave", || async {
+        let found = bucket.get_json::<LaneKey>(&key).await.unwrap().unwrap();
+        let left = LaneKey { holders: Vec::new(), ..found.value };
+        bucket.put_json(&key, &left, Some(found.revision)).await.map_err(|error| error.to_string())
+    })
+    .await;
+    rig.wait_condition("orders", "Rescaling", "False/Settled").await;
     operator.stop().await;
 }

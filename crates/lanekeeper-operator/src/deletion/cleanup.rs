@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use kube::ResourceExt;
 use lanekeeper_api::{reason::Reason, validate::validate};
 use lanekeeper_core::{
@@ -22,11 +22,14 @@ use crate::{
 /// A pod that the kubelet did not take away within this time after its grace is not waited for.
 const OVERDUE: Duration = Duration::from_secs(30);
 
+/// Pods in one message.
+const MAX_NAMED: usize = 5;
+
 impl Pass<'_> {
-    /// Whether workers are still there that may end by themselves.
-    pub(super) fn has_workers(&self) -> bool {
+    /// Workers that are still there and may end by themselves, the first few by name.
+    pub(super) fn workers_left(&self) -> Vec<String> {
         let now = Timestamp::now();
-        self.pods().iter().any(|pod| {
+        let may_end = |pod: &&Pod| {
             if crate::holders::has_ended(pod) {
                 return false;
             }
@@ -35,7 +38,11 @@ impl Pass<'_> {
                 let over = now.duration_since(end.0);
                 Duration::try_from(over).map_or(true, |over| over < OVERDUE)
             })
-        })
+        };
+        let mut names: Vec<String> = self.pods().iter().filter(may_end).map(ResourceExt::name_any).collect();
+        names.sort_unstable();
+        names.truncate(MAX_NAMED);
+        names
     }
 }
 

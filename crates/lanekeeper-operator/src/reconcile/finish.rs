@@ -47,7 +47,10 @@ impl Pass<'_> {
         let pace = match failure {
             Some(failure) => failure.pace(),
             None if written => {
-                context.retries.forget(&self.uid);
+                // What is waited for is asked for less and less often.
+                if self.findings.waits.is_empty() {
+                    context.retries.forget(&self.uid);
+                }
                 let result = if self.again.is_some() { PassResult::Waiting } else { PassResult::Settled };
                 let next = self.again.map_or_else(|| spread(resync), |again| again.min(resync));
                 return (result, Action::requeue(next));

@@ -24,6 +24,7 @@ use crate::{
     failure::{About, Failure},
     observe::{self, Reported, Seen},
     provision,
+    retries::Pace,
     status::Rescale,
     workers,
 };
@@ -32,8 +33,11 @@ use crate::{
 const ROUNDS: usize = 24;
 /// How long one pass waits for workers to leave lanes before it ends and says so.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How soon a pass follows that waits for something.
+/// How soon a pass follows that did not come to its end.
 const SOON: Duration = Duration::from_millis(500);
+/// After this time a handover is not one whose end is near: passes do not wait for it any more. What workers do wakes the
+/// next one.
+const FRESH_SECONDS: u64 = 10;
 
 impl Pass<'_> {
     /// Makes the NATS side of the set what it must be.
@@ -62,6 +66,7 @@ impl Pass<'_> {
         self.findings.degraded = provision::troubles(validated);
 
         let workers = workers::workers(&wanted.set, &self.uid, wanted.partitions, &known, &self.pods());
+        self.scope.context.watches.keep(&self.uid, &wanted.set, &bucket).await;
         let terms = Terms {
             handover: self.scope.context.settings.handover,
             minimum_interval_seconds: validated.minimum_interval_seconds,
@@ -95,7 +100,11 @@ impl Pass<'_> {
                 continue;
             }
             let holders = plan.waits.iter().any(|wait| matches!(wait, Wait::Holders { .. }));
-            if holders && Instant::now() < end {
+            let fresh = record
+                .as_ref()
+                .and_then(|record| record.changed_seconds)
+                .is_some_and(|changed| wanted.now_seconds.saturating_sub(changed) < FRESH_SECONDS);
+            if holders && fresh && Instant::now() < end {
                 woken(&bucket, wanted, &mut wakeups, end).await;
                 continue;
             }
@@ -105,14 +114,24 @@ impl Pass<'_> {
                 self.again = Some(Duration::from_secs(until.saturating_sub(wanted.now_seconds)));
             }
             if !plan.waits.is_empty() {
-                let fence = self.scope.context.fences.next(&self.uid, std::time::Instant::now());
-                self.again = Some(if holders { SOON } else { fence.unwrap_or(SOON) });
+                self.again = Some(self.next_look(holders));
             }
             return Ok(());
         }
         // Somebody works against us, or a very long plan: what is left is for the next pass.
         self.again = Some(SOON);
         Ok(())
+    }
+
+    /// When to look at what is waited for. Workers that leave wake a pass, so looking without a reason becomes rare.
+    fn next_look(&self, holders: bool) -> Duration {
+        let context = &self.scope.context;
+        let fence = context.fences.next(&self.uid, std::time::Instant::now());
+        if !holders {
+            return fence.unwrap_or(SOON);
+        }
+        let later = context.retries.failed(&self.uid, Pace::Transient, context.settings.resync);
+        fence.map_or(later, |fence| fence.min(later))
     }
 
     /// Reports of pods that live; those of pods that are gone are forgotten.
