@@ -67,13 +67,24 @@ pub enum Rescale {
         /// Until when, in seconds since the Unix epoch.
         until: u64,
     },
+    /// The account does not allow the consumers that it needs.
+    NoRoom {
+        /// The number that stays in force.
+        in_force: u32,
+        /// How many more consumers it needs.
+        needed: u64,
+        /// How many more the account allows.
+        room: u64,
+    },
 }
 
 impl Rescale {
     /// The number that stays in force although another is wanted, and workers are not made for that one either.
     pub fn kept(self) -> Option<u32> {
         match self {
-            Self::Refused(in_force) | Self::Delayed { in_force, .. } => Some(in_force),
+            Self::Refused(in_force) | Self::Delayed { in_force, .. } | Self::NoRoom { in_force, .. } => {
+                Some(in_force)
+            }
             Self::Unknown | Self::Settled | Self::HandingOver | Self::Starting => None,
         }
     }

@@ -217,3 +217,29 @@ async fn what_workers_write_is_seen_without_waiting_for_the_resync() {
     rig.wait_condition("orders", "Rescaling", "False/Settled").await;
     operator.stop().await;
 }
+
+#[tokio::test]
+async fn a_change_that_the_account_has_no_room_for_does_not_begin_and_does_when_it_has() {
+    let limits = |consumers: u32| {
+        format!(
+            "accounts {{ A {{ jetstream: {{max_consumers: {consumers}}}, users: [{{user: a, password: a}}] }} }}\nno_auth_user: a"
+        )
+    };
+    let server =
+        lanekeeper_tests::NatsServer::builder(lanekeeper_tests::LATEST).config(&limits(5)).start().await;
+    let mut rig = Rig::prepare("noroom", server).await;
+    let operator = rig.operator().await;
+    rig.create("orders", rig.spec(4)).await.unwrap();
+    rig.wait_lanes("orders").await;
+    let before = rig.record("orders").await;
+    rig.patch("orders", json!({"spec": {"partitions": 8}})).await;
+    let message = rig.wait_condition("orders", "Rescaling", "True/InsufficientResources").await;
+    assert!(message.contains("8 more consumers") && message.contains("allows 1 more"), "{message}");
+    rig.wait_condition("orders", "LanesReady", "True/AsSpecified").await;
+    assert_eq!(rig.record("orders").await, before, "no lane was taken down");
+    assert_eq!(rig.open_partitions("orders").await, [0, 1, 2, 3]);
+    rig.nats.reload_with(|builder| builder.config(&limits(12)));
+    rig.wait_condition("orders", "Rescaling", "False/Settled").await;
+    assert_eq!(rig.open_partitions("orders").await.len(), 8);
+    operator.stop().await;
+}

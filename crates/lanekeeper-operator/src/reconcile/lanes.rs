@@ -47,7 +47,7 @@ impl Pass<'_> {
         wanted: &Wanted,
         deployments: &Deployments<'_>,
     ) -> Result<(), Failure> {
-        let connection = self.reach(validated).await?;
+        let (connection, facts) = self.reach(validated).await?;
         let bucket = Bucket::new(connection, &self.scope.context.settings.bucket);
         self.check_moved(&bucket, validated, wanted, deployments).await?;
         let known = deployments.known();
@@ -71,6 +71,8 @@ impl Pass<'_> {
             handover: self.scope.context.settings.handover,
             minimum_interval_seconds: validated.minimum_interval_seconds,
             now_seconds: wanted.now_seconds,
+            retention: wanted.retention,
+            room: facts.max_consumers.map(|most| most.saturating_sub(facts.consumers)),
         };
         let mut wakeups: Option<Wakeups> = None;
         let end = Instant::now() + PATIENCE;

@@ -4,7 +4,10 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, ResourceExt};
 use lanekeeper_api::{reason::Reason, validate::Validated};
 use lanekeeper_core::{plan::Wanted, record::Record};
-use lanekeeper_nats::{Bucket, Cause, Connection, observe};
+use lanekeeper_nats::{
+    Bucket, Cause, Connection,
+    observe::{self, Facts},
+};
 use serde_json::Value;
 
 use super::Pass;
@@ -18,8 +21,8 @@ use crate::{
 const NEW: &str = "new";
 
 impl Pass<'_> {
-    /// A connection to a server that this version can work with.
-    pub(super) async fn reach(&self, validated: &Validated) -> Result<Connection, Failure> {
+    /// A connection to a server that this version can work with, and what is known of that.
+    pub(super) async fn reach(&self, validated: &Validated) -> Result<(Connection, Facts), Failure> {
         let context = &self.scope.context;
         let found = secrets::read(&context.client, &validated.name.namespace, &validated.nats).await?;
         let connection = context
@@ -27,10 +30,10 @@ impl Pass<'_> {
             .get(&self.uid, &validated.nats, &found)
             .await
             .map_err(|error| provision::failure(About::Nats, error.cause(), error.to_string()))?;
-        observe::facts(&connection)
+        let facts = observe::facts(&connection)
             .await
             .map_err(|error| provision::failure(About::Nats, error.cause(), error.to_string()))?;
-        Ok(connection)
+        Ok((connection, facts))
     }
 
     /// In a namespace that is being deleted nothing is made any more.

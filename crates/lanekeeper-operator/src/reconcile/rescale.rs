@@ -3,6 +3,7 @@
 use lanekeeper_core::{
     record::{LaneState, Record},
     share,
+    stream::Retention,
 };
 
 use crate::{status::Rescale, workers::Worker};
@@ -23,12 +24,16 @@ pub(super) struct Terms {
     pub(super) minimum_interval_seconds: u64,
     /// Seconds since the Unix epoch.
     pub(super) now_seconds: u64,
+    /// Of the stream.
+    pub(super) retention: Retention,
+    /// How many more consumers the account allows; `None` is no limit.
+    pub(super) room: Option<u64>,
 }
 
 /// Decides. `workers` are those of the wanted partitions.
 ///
 /// A change that began is always brought to its end. One that did not begin yet is held back while it is switched off,
-/// while the one before it is too young, and while new partitions have no ready worker although others do: a lane that
+/// while the one before it is too young, while the account has no room for its consumers, and while new partitions have no ready worker although others do: a lane that
 /// runs is not taken down for one that nobody could serve.
 pub(super) fn planned(record: Option<&Record>, wanted: u32, terms: Terms, workers: &[Worker]) -> Planned {
     let go = Planned { partitions: wanted, held_back: None };
@@ -40,6 +45,10 @@ pub(super) fn planned(record: Option<&Record>, wanted: u32, terms: Terms, worker
     }
     if let Some(until) = delayed(record, terms) {
         return kept(Rescale::Delayed { in_force, until });
+    }
+    let needed = consumers_needed(in_force, wanted, terms.retention);
+    if let Some(room) = terms.room.filter(|room| needed > *room) {
+        return kept(Rescale::NoRoom { in_force, needed, room });
     }
     let running = workers.iter().any(|worker| worker.ready);
     let lacking = workers.iter().any(|worker| worker.partition >= in_force && !worker.ready);
@@ -55,6 +64,16 @@ fn delayed(record: &Record, terms: Terms) -> Option<u64> {
     let changed = record.changed_seconds.filter(|changed| *changed <= terms.now_seconds)?;
     let until = changed + terms.minimum_interval_seconds;
     (until > terms.now_seconds).then_some(until)
+}
+
+/// How many more consumers than now a change needs while it is under way. Old ones stay until the new ones are there,
+/// but for work queues, which allow no two for the same messages.
+fn consumers_needed(in_force: u32, wanted: u32, retention: Retention) -> u64 {
+    let (before, after) = (share::shares(in_force), share::shares(wanted));
+    let added = after.iter().filter(|share| !before.contains(share)).count();
+    let removed = before.iter().filter(|share| !after.contains(share)).count();
+    let freed = if retention == Retention::WorkQueue { removed } else { 0 };
+    added.saturating_sub(freed) as u64
 }
 
 /// The number of partitions, when no change of it is under way.
@@ -74,7 +93,13 @@ mod tests {
 
     use super::*;
 
-    const ON: Terms = Terms { handover: true, minimum_interval_seconds: 0, now_seconds: 1_000 };
+    const ON: Terms = Terms {
+        handover: true,
+        minimum_interval_seconds: 0,
+        now_seconds: 1_000,
+        retention: Retention::Limits,
+        room: None,
+    };
     const OFF: Terms = Terms { handover: false, ..ON };
 
     fn record(partitions: u32, state: LaneState) -> Record {
@@ -154,5 +179,21 @@ mod tests {
         assert_eq!(after(Some(5_000)), None, "a clock that was set back holds back nothing");
         let under_way = Record { changed_seconds: Some(999), ..record(2, LaneState::Retiring) };
         assert_eq!(planned(Some(&under_way), 3, terms, &[]).held_back, None);
+    }
+
+    #[test]
+    fn a_change_for_whose_consumers_there_is_no_room_does_not_begin() {
+        let record = record(4, LaneState::Open);
+        // 4 to 6: two lanes are split in two.
+        let with = |room, retention| {
+            let terms = Terms { room: Some(room), retention, ..ON };
+            planned(Some(&record), 6, terms, &[]).held_back
+        };
+        let refused = |room, needed| Some(Rescale::NoRoom { in_force: 4, needed, room });
+        assert_eq!(with(3, Retention::Limits), refused(3, 4));
+        assert_eq!(with(4, Retention::Limits), None);
+        // Each pair comes in the place of one that is deleted before.
+        assert_eq!(with(1, Retention::WorkQueue), refused(1, 2));
+        assert_eq!(with(2, Retention::WorkQueue), None);
     }
 }

@@ -173,6 +173,13 @@ fn rescaling(found: &Findings) -> Statement {
                 point_in_time(until)
             ),
         ),
+        Rescale::NoRoom { in_force, needed, room } => Statement::new(
+            true,
+            Reason::InsufficientResources,
+            format!(
+                "spec.partitions is {wanted}, which needs {needed} more consumers while lanes are handed over, and the NATS account allows {room} more: {in_force} partitions stay in force"
+            ),
+        ),
         Rescale::Unknown => match found.failures.first() {
             Some(failure) => of(Status::Unknown, failure.clone()),
             None => Statement::new(Status::Unknown, Reason::Pending, "not looked at yet"),
@@ -273,7 +280,7 @@ fn ready(found: &Findings, parts: &[(ConditionType, Statement)]) -> Statement {
     if found.paused {
         return Statement::new(false, Reason::Paused, "spec.paused is true: no lane begins another message");
     }
-    if let Rescale::Refused(_) = found.rescale {
+    if let Rescale::Refused(_) | Rescale::NoRoom { .. } = found.rescale {
         return Statement { status: Status::False, ..rescaling(found) };
     }
     Statement::new(true, Reason::AsSpecified, "everything is as specified")
