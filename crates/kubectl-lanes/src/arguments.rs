@@ -1,8 +1,10 @@
 //! The command line. Connection flags have kubectl's names and meanings.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::age;
 
 /// Looks at Lanekeeper's sets.
 #[derive(Debug, Parser)]
@@ -56,6 +58,21 @@ pub(crate) struct NatsFlags {
     pub(crate) bucket: Option<String>,
 }
 
+/// Whether a set is shown once, or as it changes.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Watching {
+    /// Show the set as it changes, until it is stopped (Ctrl-C): drawn anew on a terminal, else a line when something
+    /// is new.
+    #[arg(short, long, requires = "set")]
+    pub(crate) watch: bool,
+    /// End with success when the number of partitions in force is the wanted one and no lane is being handed over.
+    #[arg(long, requires = "watch")]
+    pub(crate) until_settled: bool,
+    /// End with an error after this time, for example 90s, 5m or 1h.
+    #[arg(long, requires = "watch", value_name = "TIME", value_parser = age::parse)]
+    pub(crate) timeout: Option<Duration>,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Show how sets are: all of a namespace, or one with its conditions and lanes.
@@ -66,6 +83,21 @@ pub(crate) enum Command {
         #[arg(short = 'A', long, conflicts_with = "set")]
         all_namespaces: bool,
         /// Show only what the API server knows.
+        #[arg(long)]
+        no_nats: bool,
+        #[command(flatten)]
+        nats: NatsFlags,
+        #[command(flatten)]
+        watching: Watching,
+    },
+    /// Show what another number of partitions would do, before it is done.
+    Plan {
+        /// The set.
+        set: String,
+        /// The number of partitions to look at.
+        #[arg(short = 'N', long, value_name = "NUMBER", allow_negative_numbers = true)]
+        partitions: i64,
+        /// Show only which keys move: nothing of what waits or is in hand.
         #[arg(long)]
         no_nats: bool,
         #[command(flatten)]
@@ -112,11 +144,26 @@ mod tests {
 
     #[test]
     fn what_cannot_be_meant_is_refused() {
-        for line in
-            ["status orders -A", "where orders", "where orders a --subject b", "where", "status -o yaml"]
-        {
+        for line in [
+            "status orders -A",
+            "where orders",
+            "where orders a --subject b",
+            "where",
+            "status -o yaml",
+            "status -w",
+            "status orders --until-settled",
+            "status orders -w --timeout 5",
+            "plan orders",
+            "plan --partitions 4",
+        ] {
             assert!(parse(line).is_err(), "{line}");
         }
-        assert!(parse("where orders --subject orders.7").is_ok());
+        for line in [
+            "where orders --subject orders.7",
+            "status orders -w --until-settled --timeout 90s",
+            "plan orders --partitions -1",
+        ] {
+            assert!(parse(line).is_ok(), "{line}");
+        }
     }
 }

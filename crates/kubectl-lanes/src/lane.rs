@@ -41,6 +41,13 @@ pub(crate) struct Position {
     pub(crate) in_hand: u64,
 }
 
+impl Position {
+    /// Everything that is not settled.
+    pub(crate) fn unsettled(self) -> u64 {
+        self.waiting + self.in_hand
+    }
+}
+
 /// All lanes that the record names, by partition, the older one first.
 pub(crate) fn lanes(seen: &Seen) -> Vec<Lane> {
     let recorded = seen.record.iter().flat_map(|record| &record.value.lanes);

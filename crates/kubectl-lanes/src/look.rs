@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use crate::{
     arguments::NatsFlags,
     cluster::Cluster,
+    preview::{Count, Range},
     reach::{ReachError, Reached, reach},
 };
 
@@ -113,4 +114,32 @@ pub(crate) async fn look(reached: &Reached, set: &Validated) -> Result<Seen, Loo
         }
     }
     Ok(seen)
+}
+
+/// Counts stored messages; `None` where the stream allows no direct reads.
+pub(crate) async fn count(
+    reached: &Reached,
+    set: &Validated,
+    ranges: &[Range],
+) -> Result<BTreeMap<Range, Option<Count>>, LookError> {
+    let mapping = &set.stream.mapping;
+    let mut counted = BTreeMap::new();
+    for range in ranges {
+        let (connection, filter) = (&reached.connection, mapping.filter(range.share));
+        let count = match range.up_to {
+            None => observe::stored_after(connection, &mapping.stream, &filter, range.after)
+                .await?
+                .map(Count::exactly),
+            Some(up_to) => {
+                let between = (range.after, up_to);
+                let stored = observe::stored_between(connection, &mapping.stream, &filter, between).await?;
+                stored.map(|stored| {
+                    let exact = stored.at_least == stored.at_most;
+                    if exact { Count::exactly(stored.at_most) } else { Count::at_most(stored.at_most) }
+                })
+            }
+        };
+        counted.insert(*range, count);
+    }
+    Ok(counted)
 }

@@ -9,9 +9,13 @@ mod cluster;
 mod lane;
 mod look;
 mod place;
+mod preview;
+mod progress;
 mod reach;
 mod status;
 mod table;
+mod watch;
+mod wrap;
 
 use std::process::ExitCode;
 
@@ -29,8 +33,22 @@ enum Failure {
     Cluster(#[from] ClusterError),
     #[error(transparent)]
     Place(#[from] place::PlaceError),
+    #[error("set {set} cannot be used as it is: {wrong}")]
+    Invalid { set: String, wrong: String },
+    #[error("{0}; --no-nats shows what can be known without it")]
+    Look(Box<look::LookError>),
+    #[error(transparent)]
+    Preview(#[from] preview::PreviewError),
+    #[error(transparent)]
+    Watch(#[from] watch::WatchError),
     #[error("the answer cannot be written as JSON: {0}")]
     Json(serde_json::Error),
+}
+
+impl From<look::LookError> for Failure {
+    fn from(error: look::LookError) -> Self {
+        Self::Look(Box::new(error))
+    }
 }
 
 #[derive(Serialize)]
@@ -42,7 +60,7 @@ struct Version {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    match run(Arguments::parse()).await {
+    match Box::pin(run(Arguments::parse())).await {
         Ok(text) => {
             print!("{text}");
             ExitCode::SUCCESS
@@ -62,10 +80,14 @@ async fn run(arguments: Arguments) -> Result<String, Failure> {
                 Version { version: env!("CARGO_PKG_VERSION"), api_version: "lanekeeper.dev/v1alpha1" };
             write(format, &version, |it| format!("kubectl-lanes {} ({})\n", it.version, it.api_version))
         }
-        Command::Status { set, all_namespaces, no_nats, nats } => {
+        Command::Status { set, all_namespaces, no_nats, nats, watching } => {
             let cluster = Cluster::connect(&arguments.connection).await?;
             let now = Timestamp::now();
             if let Some(name) = set {
+                if watching.watch {
+                    watch::watch(&cluster, &name, (no_nats, &nats), &watching, format).await?;
+                    return Ok(String::new());
+                }
                 let set = cluster.set(&name).await?;
                 let deployments = cluster.deployments(&name).await?;
                 let nats = if no_nats { None } else { Some(ask(&cluster, &set, &nats).await) };
@@ -76,6 +98,12 @@ async fn run(arguments: Arguments) -> Result<String, Failure> {
             let reports: Vec<_> =
                 cluster.sets(scope).await?.iter().map(|set| status::report(set, &[], None)).collect();
             write(format, &reports, |it| status::render_all(it, all_namespaces, &cluster.namespace, now))
+        }
+        Command::Plan { set, partitions, no_nats, nats } => {
+            let cluster = Cluster::connect(&arguments.connection).await?;
+            let set = cluster.set(&set).await?;
+            let preview = plan(&cluster, &set, partitions, (!no_nats).then_some(&nats)).await?;
+            write(format, &preview, preview::render)
         }
         Command::Where { set, key, subject } => {
             let cluster = Cluster::connect(&arguments.connection).await?;
@@ -96,6 +124,37 @@ async fn ask(cluster: &Cluster, set: &OrderedPartitionSet, flags: &NatsFlags) ->
         Ok((_, seen)) => status::Nats::seen(&seen),
         Err(error) => status::Nats::not_reached(error.to_string()),
     }
+}
+
+/// Looks, and counts what a change would do.
+async fn plan(
+    cluster: &Cluster,
+    set: &OrderedPartitionSet,
+    partitions: i64,
+    nats: Option<&NatsFlags>,
+) -> Result<preview::Preview, Failure> {
+    let name = set.metadata.name.clone().unwrap_or_default();
+    let validated = lanekeeper_api::validate(set)
+        .map_err(|wrong| Failure::Invalid { set: name, wrong: invalid::summary(&wrong) })?;
+    let partitions = preview::number(partitions, &validated).map_err(preview::PreviewError::from)?;
+    let looked = match nats {
+        Some(flags) => Some(look::once(cluster, &validated, flags).await?),
+        None => None,
+    };
+    let status = set.status.clone().unwrap_or_default();
+    let facts = preview::Facts {
+        set: &validated,
+        in_force: u32::try_from(status.partitions).unwrap_or(0),
+        conditions: &status.conditions,
+        seen: looked.as_ref().map(|(_, seen)| seen),
+        now: Timestamp::now(),
+    };
+    let mut preview = preview::preview(facts, partitions)?;
+    if let Some((reached, _)) = &looked {
+        let counted = look::count(reached, &validated, &preview.questions()).await?;
+        preview.answer(&counted);
+    }
+    Ok(preview)
 }
 
 fn write<T: Serialize>(

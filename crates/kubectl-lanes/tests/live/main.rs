@@ -9,4 +9,7 @@
 mod rig;
 
 mod calling;
+mod plan;
 mod reach;
+mod watch;
+mod workers;

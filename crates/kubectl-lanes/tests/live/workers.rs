@@ -1,0 +1,83 @@
+//! Real workers in this process; each has a Pod object, as its pod's would be.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, api::PostParams};
+use lanekeeper_nats::ConnectSettings;
+use lanekeeper_worker::{HandlerError, Message, Worker, handler};
+use serde_json::json;
+use tokio::{sync::oneshot, task::JoinHandle};
+
+use crate::rig::Rig;
+
+/// How many messages the worker of each partition handled.
+#[derive(Clone, Default)]
+pub(crate) struct Handled(Arc<Mutex<BTreeMap<u32, u64>>>);
+
+impl Handled {
+    pub(crate) fn of(&self, partition: u32) -> u64 {
+        self.0.lock().unwrap().get(&partition).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn all(&self) -> u64 {
+        self.0.lock().unwrap().values().sum()
+    }
+
+    fn count(&self, partition: u32) {
+        *self.0.lock().unwrap().entry(partition).or_default() += 1;
+    }
+}
+
+/// The worker of one partition.
+pub(crate) struct Running {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    pub(crate) async fn start(rig: &Rig, partition: u32, handled: &Handled) -> Self {
+        let pod = format!("orders-{partition}-a");
+        make_pod(rig, &pod, partition).await;
+        let connect = ConnectSettings::new([rig.nats.url()], "worker");
+        let worker = Worker::builder(rig.name("orders"), partition, "ORDERS", connect).pod(&pod).build();
+        let handled = handled.clone();
+        let handler = handler(move |_: Arc<Message>| {
+            handled.count(partition);
+            async { Ok::<(), HandlerError>(()) }
+        });
+        let (stop, stopped) = oneshot::channel::<()>();
+        let task = tokio::spawn(async move {
+            let shutdown = async move {
+                let _ = stopped.await;
+            };
+            worker.run_until(handler, shutdown).await.expect("the worker ends well");
+        });
+        Self { stop, task }
+    }
+
+    pub(crate) async fn stop(self) {
+        let _ = self.stop.send(());
+        self.task.await.expect("a worker ends without a defect");
+    }
+}
+
+/// A pod that the API server knows; one that is there already is fine.
+pub(crate) async fn make_pod(rig: &Rig, name: &str, partition: u32) -> Api<Pod> {
+    let pods: Api<Pod> = Api::namespaced(rig.client.clone(), &rig.namespace);
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": name, "labels": {
+            "app.kubernetes.io/name": "lanekeeper-worker", "app.kubernetes.io/managed-by": "lanekeeper",
+            "lanekeeper.dev/set": "orders", "lanekeeper.dev/partition": partition.to_string(),
+        }},
+        "spec": {"containers": [{"name": "lane", "image": "example.com/lane:1"}]},
+    }))
+    .unwrap();
+    if pods.get_opt(name).await.unwrap().is_none() {
+        pods.create(&PostParams::default(), &pod).await.unwrap();
+    }
+    pods
+}
