@@ -20,7 +20,8 @@ use lanekeeper_core::{
 pub use self::{
     nats::NatsAccess,
     pod_template::{
-        HANDLER, LANE, REFUSED_POD_FIELDS, RESERVED_LABELS, RESERVED_PREFIX, RESERVED_VOLUME_PREFIX,
+        EMBEDDED_FIELDS, HANDLER, LANE, LANE_FIELDS, REFUSED_POD_FIELDS, RESERVED_LABELS, RESERVED_PREFIX,
+        RESERVED_VARIABLE_PREFIX, RESERVED_VOLUME_PREFIX,
     },
     worker::{ADMIN_PORT, HandlerKind, LaneResources, WorkerSettings},
 };

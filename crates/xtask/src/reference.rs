@@ -9,7 +9,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
 };
 use lanekeeper_api::validate::{
-    REFUSED_POD_FIELDS, RESERVED_LABELS, RESERVED_PREFIX, RESERVED_VOLUME_PREFIX,
+    EMBEDDED_FIELDS, LANE_FIELDS, REFUSED_POD_FIELDS, RESERVED_LABELS, RESERVED_PREFIX,
+    RESERVED_VARIABLE_PREFIX, RESERVED_VOLUME_PREFIX,
 };
 
 /// The page.
@@ -155,16 +156,23 @@ fn pod_template(page: &mut String) -> anyhow::Result<()> {
     }
     for (field, why) in [
         ("`metadata` other than `labels` and `annotations`", "names and owners follow from the set"),
-        (
-            "a container or init container `lane`",
-            "it is the operator's: `spec.worker.image`, `spec.worker.resources`",
-        ),
+        ("an init container `lane`", "the operator places the lane itself"),
         ("an init container `handler`, or its `restartPolicy`", "the operator places it beside the lane"),
         ("a container `handler` with `embedded`", "the lane's own image handles the messages"),
         ("`containerPort: 9797`", "the lane's own port"),
     ] {
         writeln!(page, "| {field} | {why} |")?;
     }
+    writeln!(
+        page,
+        "| of a container `lane`: all but `{}`; with `embedded` also `{}` | the rest is the operator's, with `spec.worker.image` and `spec.worker.resources`; what is given is added |",
+        LANE_FIELDS.join("`, `"),
+        EMBEDDED_FIELDS.join("`, `")
+    )?;
+    writeln!(
+        page,
+        "| variables of the container `lane` that begin with `{RESERVED_VARIABLE_PREFIX}` | the operator's |"
+    )?;
     writeln!(page, "| the labels `{}` | the operator's |", RESERVED_LABELS.join("` and `"))?;
     writeln!(page, "| labels and annotations that begin with `{RESERVED_PREFIX}` | the operator's |")?;
     writeln!(page, "| volumes whose names begin with `{RESERVED_VOLUME_PREFIX}` | the operator's |")?;

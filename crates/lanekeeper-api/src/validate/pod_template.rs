@@ -14,6 +14,15 @@ pub const LANE: &str = "lane";
 /// The container of a person's that handles the messages.
 pub const HANDLER: &str = "handler";
 
+/// What a template may add to the lane's own container.
+pub const LANE_FIELDS: [&str; 4] = ["env", "envFrom", "volumeMounts", "imagePullPolicy"];
+
+/// Besides, when the lane's image is a person's own.
+pub const EMBEDDED_FIELDS: [&str; 2] = ["command", "args"];
+
+/// Variables of the lane's container that begin so are the operator's.
+pub const RESERVED_VARIABLE_PREFIX: &str = "LANEKEEPER_";
+
 /// Labels and annotations that begin so are the operator's.
 pub const RESERVED_PREFIX: &str = "lanekeeper.dev/";
 
@@ -95,10 +104,14 @@ fn check_containers(path: &str, spec: &Map<String, Value>, handler: &HandlerKind
     }
     let containers = named(path, "containers", spec, findings);
     for (field, container, name) in &containers {
-        let allowed =
-            "must not be 'lane': that container is the operator's (spec.worker.image, spec.worker.resources)";
-        findings.require_text(name != LANE, &format!("{field}.name"), name, allowed);
         check_ports(field, container, findings);
+        if name == LANE {
+            check_lane(field, container, handler, findings);
+        }
+    }
+    if containers.iter().filter(|(_, _, name)| name == LANE).count() > 1 {
+        let field = format!("{path}.containers");
+        findings.add(Invalid::value(field, format!("with several '{LANE}'"), "must have one of that name"));
     }
     let handlers: Vec<_> = containers.iter().filter(|(_, _, name)| name == HANDLER).collect();
     let field = format!("{path}.containers");
@@ -131,6 +144,30 @@ fn check_handler(field: &str, container: &Map<String, Value>, findings: &mut Fin
     if container.contains_key("restartPolicy") {
         let allowed = "must not be set: the handler always restarts, beside its lane";
         findings.add(Invalid::forbidden(format!("{field}.restartPolicy"), allowed));
+    }
+}
+
+/// What is the operator's in the lane's container stays so: a wrong probe or variable would stop the lane.
+fn check_lane(field: &str, container: &Map<String, Value>, handler: &HandlerKind, findings: &mut Findings) {
+    let embedded = matches!(handler, HandlerKind::Embedded { .. });
+    let mut may: Vec<&str> = LANE_FIELDS.to_vec();
+    may.extend(EMBEDDED_FIELDS.iter().filter(|_| embedded));
+    for other in container.keys().filter(|key| *key != "name" && !may.contains(&key.as_str())) {
+        let allowed = format!(
+            "must not be set: of the container '{LANE}' only {} may be (its image is spec.worker.image, its resources are spec.worker.resources)",
+            may.join(", ")
+        );
+        findings.add(Invalid::forbidden(format!("{field}.{other}"), allowed));
+    }
+    for (entry, _, name) in named(field, "env", container, findings) {
+        let allowed = format!("must not begin with '{RESERVED_VARIABLE_PREFIX}', which is the operator's");
+        let right = !name.starts_with(RESERVED_VARIABLE_PREFIX);
+        findings.require_text(right, &format!("{entry}.name"), &name, &allowed);
+    }
+    for (entry, _, name) in named(field, "volumeMounts", container, findings) {
+        let allowed = format!("must not begin with '{RESERVED_VOLUME_PREFIX}', which is the operator's");
+        let right = !name.starts_with(RESERVED_VOLUME_PREFIX);
+        findings.require_text(right, &format!("{entry}.name"), &name, &allowed);
     }
 }
 

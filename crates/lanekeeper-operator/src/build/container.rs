@@ -19,8 +19,8 @@ const CREDENTIALS_FILE: &str = "user.creds";
 /// Readable for the pod's group.
 const SECRET_MODE: i32 = 0o440;
 
-/// The container that runs the lane.
-pub(super) fn lane(blueprint: &Blueprint<'_>, partition: u32) -> Value {
+/// The container that runs the lane, with what the template adds to it.
+pub(super) fn lane(blueprint: &Blueprint<'_>, partition: u32, added: Map<String, Value>) -> Value {
     let set = blueprint.set;
     let mut container = json!({
         "name": LANE,
@@ -47,6 +47,13 @@ pub(super) fn lane(blueprint: &Blueprint<'_>, partition: u32) -> Value {
     let resources = resources(&set.worker.resources);
     if !resources.is_empty() {
         container["resources"] = Value::Object(resources);
+    }
+    for (field, value) in added.into_iter().filter(|(field, _)| field != "name") {
+        // Lists are continued: what the operator has put in comes first.
+        match (container[&field].as_array_mut(), value) {
+            (Some(ours), Value::Array(theirs)) => ours.extend(theirs),
+            (_, value) => container[&field] = value,
+        }
     }
     container
 }

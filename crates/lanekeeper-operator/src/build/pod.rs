@@ -1,6 +1,6 @@
 //! The pod template of a partition: the user's JSON, with the lane beside it.
 
-use lanekeeper_api::validate::{HANDLER, HandlerKind};
+use lanekeeper_api::validate::{HANDLER, HandlerKind, LANE};
 use serde_json::{Map, Value, json};
 
 use super::{Blueprint, GRACE_SECONDS, container};
@@ -19,16 +19,19 @@ pub(super) fn template(blueprint: &Blueprint<'_>, partition: u32) -> Value {
     metadata.insert("labels".into(), Value::Object(all_labels));
 
     let mut spec = take_object(&mut template, "spec");
-    let (handlers, others): (Vec<_>, Vec<_>) = take_objects(&mut spec, "containers")
-        .into_iter()
-        .partition(|one| one.get("name") == Some(&json!(HANDLER)));
+    let is = |one: &Map<String, Value>, name: &str| one.get("name") == Some(&json!(name));
+    let (handlers, others): (Vec<_>, Vec<_>) =
+        take_objects(&mut spec, "containers").into_iter().partition(|one| is(one, HANDLER));
+    let (lanes, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|one| is(one, LANE));
+    let added = lanes.into_iter().next().unwrap_or_default();
     let mut before: Vec<Value> =
         take_objects(&mut spec, "initContainers").into_iter().map(container::restricted).collect();
     if let HandlerKind::Http { port, .. } = worker.handler {
         before.extend(handlers.into_iter().map(|one| container::handler(one, port)));
     }
     let beside = others.into_iter().map(container::restricted);
-    let containers: Vec<Value> = [container::lane(blueprint, partition)].into_iter().chain(beside).collect();
+    let containers: Vec<Value> =
+        [container::lane(blueprint, partition, added)].into_iter().chain(beside).collect();
     spec.insert("containers".into(), Value::Array(containers));
     if !before.is_empty() {
         spec.insert("initContainers".into(), Value::Array(before));

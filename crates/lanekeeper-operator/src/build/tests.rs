@@ -178,3 +178,35 @@ fn an_embedded_handler_is_the_lanes_own_image_and_needs_no_template() {
     assert_eq!(pod["terminationGracePeriodSeconds"], 35);
     assert!(environment(&deployment).iter().all(|(name, _)| name != "LANEKEEPER_HANDLER_URL"));
 }
+
+#[test]
+fn the_lanes_container_gets_what_a_template_adds_and_keeps_what_is_its_own() {
+    let deployment = built(|spec| {
+        spec["nats"]["credentialsSecretRef"] = json!({"name": "creds", "key": "user.creds"});
+        spec["worker"] = json!({
+            "image": "mine:1",
+            "handler": {"embedded": {}},
+            "podTemplate": {"spec": {
+                "containers": [{
+                    "name": "lane", "args": ["--fast"], "imagePullPolicy": "Always",
+                    "env": [{"name": "DATABASE_URL", "value": "postgres://db"}],
+                    "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+                }],
+                "volumes": [{"name": "scratch", "emptyDir": {}}],
+            }},
+        });
+    });
+    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array().unwrap();
+    assert_eq!(containers.len(), 1);
+    let lane = &containers[0];
+    assert_eq!((&lane["image"], &lane["imagePullPolicy"]), (&json!("mine:1"), &json!("Always")));
+    assert_eq!(lane["args"], json!(["--fast"]));
+    let names = |list: &str| -> Vec<String> {
+        let all = lane[list].as_array().unwrap().iter();
+        all.map(|one| one["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names("volumeMounts"), ["lanekeeper-auth", "scratch"]);
+    assert_eq!(names("env").first().map(String::as_str), Some("LANEKEEPER_NAMESPACE"));
+    assert_eq!(names("env").last().map(String::as_str), Some("DATABASE_URL"));
+    assert_eq!(lane["readinessProbe"]["httpGet"]["path"], "/readyz");
+}
