@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use lanekeeper_api::validate::Validated;
 use lanekeeper_core::{
     consumer::ConsumerFound,
+    mapping::Mapping,
     names::SetKey,
     plan::Revisioned,
     record::{Assignment, LaneKey, Record, Report},
@@ -116,30 +117,52 @@ pub(crate) async fn look(reached: &Reached, set: &Validated) -> Result<Seen, Loo
     Ok(seen)
 }
 
-/// Counts stored messages; `None` where the stream allows no direct reads.
+/// What was counted.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    pub(crate) ranges: BTreeMap<Range, Count>,
+    /// Why not all of it.
+    pub(crate) why_not: Option<String>,
+}
+
+/// Counts stored messages, as far as the stream and the rights of the user allow it.
 pub(crate) async fn count(
     reached: &Reached,
     set: &Validated,
     ranges: &[Range],
-) -> Result<BTreeMap<Range, Option<Count>>, LookError> {
-    let mapping = &set.stream.mapping;
-    let mut counted = BTreeMap::new();
+) -> Result<Counted, LookError> {
+    let mut counted = Counted::default();
     for range in ranges {
-        let (connection, filter) = (&reached.connection, mapping.filter(range.share));
-        let count = match range.up_to {
-            None => observe::stored_after(connection, &mapping.stream, &filter, range.after)
-                .await?
-                .map(Count::exactly),
-            Some(up_to) => {
-                let between = (range.after, up_to);
-                let stored = observe::stored_between(connection, &mapping.stream, &filter, between).await?;
-                stored.map(|stored| {
-                    let exact = stored.at_least == stored.at_most;
-                    if exact { Count::exactly(stored.at_most) } else { Count::at_most(stored.at_most) }
-                })
+        match count_one(reached, &set.stream.mapping, *range).await {
+            Ok(Some(count)) => {
+                counted.ranges.insert(*range, count);
             }
-        };
-        counted.insert(*range, count);
+            Ok(None) => {
+                let stream = &set.stream.mapping.stream;
+                counted.why_not = Some(format!("stream {stream} allows no direct reads (allow_direct)"));
+                break;
+            }
+            // The others would be denied as well.
+            Err(error @ ApiError::Denied { .. }) => {
+                counted.why_not = Some(error.to_string());
+                break;
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
     Ok(counted)
+}
+
+async fn count_one(reached: &Reached, mapping: &Mapping, range: Range) -> Result<Option<Count>, ApiError> {
+    let (connection, stream, filter) = (&reached.connection, &mapping.stream, mapping.filter(range.share));
+    let Some(up_to) = range.up_to else {
+        return Ok(observe::stored_after(connection, stream, &filter, range.after)
+            .await?
+            .map(Count::exactly));
+    };
+    let stored = observe::stored_between(connection, stream, &filter, (range.after, up_to)).await?;
+    Ok(stored.map(|stored| {
+        let exact = stored.at_least == stored.at_most;
+        if exact { Count::exactly(stored.at_most) } else { Count::at_most(stored.at_most) }
+    }))
 }

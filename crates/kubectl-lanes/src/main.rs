@@ -152,7 +152,12 @@ async fn plan(
     let mut preview = preview::preview(facts, partitions)?;
     if let Some((reached, _)) = &looked {
         let counted = look::count(reached, &validated, &preview.questions()).await?;
-        preview.answer(&counted);
+        preview.answer(&counted.ranges);
+        preview.notes.extend(
+            counted
+                .why_not
+                .map(|why| format!("Bounds are shown where messages could not be counted: {why}.")),
+        );
     }
     Ok(preview)
 }

@@ -190,8 +190,8 @@ impl Preview {
         all
     }
 
-    /// Takes what was counted; `None` where a stream allows no counting.
-    pub(crate) fn answer(&mut self, counted: &BTreeMap<Range, Option<Count>>) {
+    /// Takes what was counted; of what was not, bounds are left.
+    pub(crate) fn answer(&mut self, counted: &BTreeMap<Range, Count>) {
         for after in self.groups.iter_mut().flat_map(|group| &mut group.after) {
             after.answer(counted);
         }

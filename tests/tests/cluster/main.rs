@@ -14,6 +14,7 @@ mod injuries;
 mod install;
 mod machine;
 mod nats_down;
+mod plugin;
 mod rig;
 mod siblings;
 mod story;

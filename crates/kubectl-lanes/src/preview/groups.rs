@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeMap, ops::Add};
 
-use lanekeeper_core::{record::LaneRecord, share::Share, stream::Retention};
+use lanekeeper_core::{
+    record::LaneRecord,
+    share::{Share, covers},
+    stream::Retention,
+};
 use serde::Serialize;
 
 use super::Added;
@@ -111,8 +115,8 @@ pub(crate) struct After {
 /// What the numbers of a lane are made from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Asks {
-    /// All that it will be given.
-    given: Range,
+    /// All that it will be given; `None` when that is what its predecessors have not settled.
+    given: Option<Range>,
     skipped: Vec<Range>,
     arriving: Vec<Arriving>,
     /// What its predecessors have not settled: no more than this waits.
@@ -134,21 +138,21 @@ impl After {
             Arriving::All(_) => None,
             Arriving::Part { range, .. } => Some(*range),
         });
-        parts.chain([asks.given]).chain(asks.skipped.iter().copied()).collect()
+        parts.chain(asks.given).chain(asks.skipped.iter().copied()).collect()
     }
 
-    pub(super) fn answer(&mut self, counted: &BTreeMap<Range, Option<Count>>) {
+    pub(super) fn answer(&mut self, counted: &BTreeMap<Range, Count>) {
         let Some(asks) = &self.asks else { return };
-        let of = |range: &Range, bound: Option<u64>| {
-            counted.get(range).copied().flatten().or(bound.map(Count::at_most))
-        };
+        let of =
+            |range: &Range, bound: Option<u64>| counted.get(range).copied().or(bound.map(Count::at_most));
         let skipped = asks.skipped.iter().try_fold(Count::NONE, |sum, range| {
             // Sequences are no messages, but there are no more messages than sequences.
             Some(sum + of(range, Some(range.up_to?.saturating_sub(range.after)))?)
         });
-        self.waiting = match counted.get(&asks.given).copied().flatten() {
-            Some(given) => skipped.map(|skipped| given.without(skipped)),
-            None => asks.unsettled.map(Count::at_most),
+        self.waiting = match asks.given.map(|given| counted.get(&given).copied()) {
+            None => asks.unsettled.map(Count::exactly),
+            Some(Some(given)) => skipped.map(|skipped| given.without(skipped)),
+            Some(None) => asks.unsettled.map(Count::at_most),
         };
         self.arriving = asks.arriving.iter().try_fold(Count::NONE, |sum, one| match one {
             Arriving::All(all) => Some(sum + Count::exactly((*all)?)),
@@ -226,8 +230,10 @@ fn asks(lane: &LaneRecord, before: &[Lane], retention: Retention) -> Asks {
             if retention == Retention::WorkQueue { 0 } else { one.position.map_or(from, |at| at.floor) };
         Arriving::Part { range: Range { share: lane.share, after, up_to: None }, of: unsettled(one) }
     });
+    let inside: Vec<Share> = predecessors.iter().map(|one| one.share).collect();
+    let whole = covers(&inside, lane.share) && inside.iter().all(|share| lane.share.includes(*share));
     Asks {
-        given: Range { share: lane.share, after: from, up_to: None },
+        given: (!whole).then_some(Range { share: lane.share, after: from, up_to: None }),
         skipped: skipped(lane),
         arriving: arriving.collect(),
         unsettled: predecessors.iter().try_fold(0, |sum, one| Some(sum + unsettled(one)?)),

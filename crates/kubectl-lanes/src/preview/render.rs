@@ -175,10 +175,8 @@ fn skips(preview: &Preview, skipped: Count) -> String {
         .filter_map(|one| Some((one.partition, one.skipped.filter(|count| count.messages > 0)?)))
         .map(|(partition, count)| format!("{} in {partition}", number(count)))
         .collect();
-    let why =
-        if skipped.exact { "" } else { "; the stream allows no direct reads, so they cannot be counted" };
     format!(
-        "{} that the lane ahead has settled will be acknowledged once more, without the handler ({}{why}).",
+        "{} that the lane ahead has settled will be acknowledged once more, without the handler ({}).",
         messages(skipped),
         each.join(", ")
     )

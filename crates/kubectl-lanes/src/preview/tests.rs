@@ -151,9 +151,8 @@ fn what_the_lane_ahead_settled_is_asked_for_and_no_more() {
     let mut preview = of(&set, Some(&seen), 1);
     let share = |modulus, residue| Share::new(modulus, residue).unwrap();
     let ahead = Range { share: share(2, 1), after: 30, up_to: Some(100) };
-    let given = Range { share: share(1, 0), after: 30, up_to: None };
-    assert_eq!(preview.questions(), [given, ahead]);
-    preview.answer(&BTreeMap::from([(ahead, Some(Count::exactly(9))), (given, Some(Count::exactly(22)))]));
+    assert_eq!(preview.questions(), [ahead]);
+    preview.answer(&BTreeMap::from([(ahead, Count::exactly(9))]));
     let after = &preview.groups[0].after[0];
     assert_eq!(after.skipped, Some(Count::exactly(9)));
     assert_eq!(after.waiting, Some(Count::exactly(13)));
@@ -162,9 +161,9 @@ fn what_the_lane_ahead_settled_is_asked_for_and_no_more() {
     let busy = Waits { partition: 1, pods: vec!["orders-1-a".into()], in_hand: 1 };
     assert!(preview.waits_for.contains(&busy), "{:?}", preview.waits_for);
     // Without counts there are bounds, and they are called so.
-    preview.answer(&BTreeMap::from([(ahead, None), (given, None)]));
+    preview.answer(&BTreeMap::new());
     let after = &preview.groups[0].after[0];
-    assert_eq!((after.skipped, after.waiting), (Some(Count::at_most(70)), Some(Count::at_most(13))));
+    assert_eq!((after.skipped, after.waiting), (Some(Count::at_most(70)), Some(Count::exactly(13))));
 }
 
 #[test]
@@ -175,8 +174,7 @@ fn a_split_asks_for_each_part_and_moves_what_leaves_the_partition() {
     let mut preview = of(&set, Some(&seen), 2);
     let part = |residue| Range { share: Share::new(2, residue).unwrap(), after: 10, up_to: None };
     assert_eq!(preview.questions(), [part(0), part(1)]);
-    preview
-        .answer(&BTreeMap::from([(part(0), Some(Count::exactly(12))), (part(1), Some(Count::exactly(8)))]));
+    preview.answer(&BTreeMap::from([(part(0), Count::exactly(12)), (part(1), Count::exactly(8))]));
     assert_eq!((preview.moved, preview.skipped), (Some(Count::exactly(8)), Some(Count::exactly(0))));
     let waiting: Vec<_> = preview.groups[0].after.iter().map(|one| one.waiting.unwrap().messages).collect();
     assert_eq!(waiting, [12, 8]);
@@ -189,9 +187,9 @@ fn on_a_work_queue_nothing_is_skipped() {
     place(&mut seen, 0, (30, 5, 0));
     place(&mut seen, 1, (100, 7, 1));
     let mut preview = of(&set, Some(&seen), 1);
-    let all = Range { share: Share::new(1, 0).unwrap(), after: 0, up_to: None };
-    assert_eq!(preview.questions(), [all]);
-    preview.answer(&BTreeMap::from([(all, Some(Count::exactly(13)))]));
+    assert_eq!(preview.questions(), []);
+    preview.answer(&BTreeMap::new());
+    assert_eq!(preview.groups[0].after[0].waiting, Some(Count::exactly(13)));
     assert_eq!((preview.moved, preview.skipped), (Some(Count::exactly(8)), Some(Count::exactly(0))));
     assert!(render(&preview).contains("a work queue holds only what is not settled"));
 }
@@ -266,7 +264,7 @@ fn people_see_bars_in_eighty_columns() {
     place(&mut seen, 1, (900, 7, 1));
     place(&mut seen, 2, (40, 3, 0));
     let mut preview = of(&set, Some(&seen), 2);
-    let counted = |range: Range| (range, Some(Count::exactly(if range.up_to.is_some() { 44 } else { 167 })));
+    let counted = |range: Range| (range, Count::exactly(if range.up_to.is_some() { 44 } else { 167 }));
     let counted = preview.questions().into_iter().map(counted).collect();
     preview.answer(&counted);
     let text = render(&preview);
@@ -306,8 +304,7 @@ fn the_largest_previews_stay_within_eighty_columns() {
             place(&mut seen, partition, (u64::from(partition), 1_000_000_000, 1));
         }
         let mut preview = of(&set, Some(&seen), to);
-        let counted = preview.questions().into_iter().map(|range| (range, None)).collect();
-        preview.answer(&counted);
+        preview.answer(&BTreeMap::new());
         let text = render(&preview);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
@@ -319,7 +316,7 @@ fn programs_get_numbers() {
     let mut seen = at_rest(&set);
     place(&mut seen, 0, (30, 5, 0));
     let mut preview = of(&set, Some(&seen), 4);
-    let counted = preview.questions().into_iter().map(|range| (range, Some(Count::exactly(1)))).collect();
+    let counted = preview.questions().into_iter().map(|range| (range, Count::exactly(1))).collect();
     preview.answer(&counted);
     let value = serde_json::to_value(&preview).unwrap();
     assert_eq!(value["partitions"], json!({"inForce": 2, "wanted": 2, "planned": 4, "max": 16}));

@@ -187,3 +187,45 @@ async fn a_plan_that_cannot_be_made_is_refused_with_what_helps() {
     assert!(text.contains("split      0 ") && text.contains("not known without NATS"), "{text}");
     operator.stop().await;
 }
+
+/// The configuration of the user that the plugin's page shows, for a namespace.
+fn documented(namespace: &str) -> String {
+    let page = include_str!("../../../../docs/reference/plugin.md");
+    let block = page.split("```nats\n").nth(1).and_then(|rest| rest.split("```").next());
+    block.expect("there is a block").replace("set.shop.orders", &format!("set.{namespace}.orders"))
+}
+
+#[tokio::test]
+async fn the_documented_permissions_are_enough_and_without_the_right_to_count_there_are_bounds() {
+    let all = "{user: all, password: x}";
+    let server = |users: &str, user: &str| {
+        format!("accounts {{ A {{ jetstream: enabled, users: [{users}] }} }}\nno_auth_user: {user}")
+    };
+    let nats = lanekeeper_tests::NatsServer::builder(lanekeeper_tests::LATEST).config(&server(all, "all"));
+    let mut rig = Rig::prepare("looker", nats.start().await).await;
+    let operator = rig.operator().await;
+    let mut spec = rig.spec(2);
+    // The server is started again.
+    spec["stream"]["storage"] = json!("File");
+    rig.create("orders", spec).await.unwrap();
+    rig.wait_lanes("orders").await;
+    publish(&rig, 40).await;
+    operator.stop().await;
+
+    let looker = documented(&rig.namespace);
+    rig.nats.restart_with(|settings| settings.config(&server(&format!("{all}, {looker}"), "looker"))).await;
+    let plan = plugin(&rig, "plan orders -N 4 -o json").await.json();
+    assert_eq!(plan["moved"]["exact"], true, "{plan}");
+    assert!(plan["moved"]["messages"].as_u64().is_some_and(|moved| moved > 0), "{plan}");
+    let line = plugin(&rig, "status orders -w --until-settled --timeout 20s").await.text();
+    assert!(line.contains("2  open 0, 1"), "{line}");
+
+    let narrow = looker.replace("\"$JS.API.DIRECT.GET.ORDERS\"", "");
+    rig.nats.restart_with(|settings| settings.config(&server(&format!("{all}, {narrow}"), "looker"))).await;
+    let plan = plugin(&rig, "plan orders -N 4 -o json").await.json();
+    assert_eq!(plan["moved"], json!({"messages": 40, "exact": false}), "{plan}");
+    let notes = plan["notes"].to_string();
+    assert!(notes.contains("Bounds are shown") && notes.contains("DIRECT.GET.ORDERS"), "{notes}");
+    let text = plugin(&rig, "plan orders -N 4").await.text();
+    assert!(text.contains("at most 40 messages of 40"), "{text}");
+}
