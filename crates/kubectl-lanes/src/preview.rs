@@ -62,6 +62,8 @@ pub(crate) struct Preview {
     #[serde(skip)]
     pub(crate) retention: Retention,
     pub(crate) partitions: Numbers,
+    /// Whether NATS was asked; without it only shares are known.
+    pub(crate) asked_nats: bool,
     /// Lanes that hang together by their keys; each group is handed over on its own.
     pub(crate) groups: Vec<Group>,
     /// Lanes that do not notice.
@@ -159,6 +161,7 @@ pub(crate) fn preview(facts: Facts<'_>, partitions: u32) -> Result<Preview, Prev
         stream: set.stream.mapping.stream.clone(),
         retention: set.stream.retention,
         partitions: numbers,
+        asked_nats: facts.seen.is_some(),
         waits_for: waits_for(waits, &groups),
         groups,
         untouched,

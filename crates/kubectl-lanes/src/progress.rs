@@ -10,7 +10,8 @@ use crate::{
     age,
     lane::{self, Lane},
     preview::list,
-    status::Report,
+    status::{self, Report},
+    wrap::wrap,
 };
 
 /// Words for lanes in the order in which they are listed.
@@ -105,6 +106,19 @@ impl Since {
     pub(crate) fn words(&self, now: Timestamp) -> Vec<String> {
         self.0.iter().map(|(wait, since)| format!("{wait}, for {}", age::since(*since, now))).collect()
     }
+}
+
+/// What stands on a terminal.
+pub(crate) fn picture(report: &Report, since: &Since, now: Timestamp) -> String {
+    let waits: String = since.words(now).iter().map(|wait| wrap("  waits for ", wait)).collect();
+    format!("{}  {}\n{waits}\n{}", clock(now), line(report), status::render_one(report, now))
+}
+
+/// Hours, minutes and seconds, in UTC as all times of a cluster.
+pub(crate) fn clock(now: Timestamp) -> String {
+    let text = now.to_string();
+    let time = text.split('T').nth(1).unwrap_or(&text);
+    format!("{}Z", time.split(['.', 'Z']).next().unwrap_or(time))
 }
 
 #[cfg(test)]

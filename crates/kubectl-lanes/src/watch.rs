@@ -18,7 +18,6 @@ use crate::{
     progress::{self, Since},
     reach::Reached,
     status::{self, Nats, Report},
-    wrap::wrap,
 };
 
 /// How often it looks when it hears nothing.
@@ -79,6 +78,7 @@ pub(crate) async fn watch(
         let now = Timestamp::now();
         match &set {
             Ok(set) => {
+                // Of Deployments only ready pods are shown: no reason to end.
                 let deployments = cluster.deployments(name).await.unwrap_or_default();
                 let report = status::report(set, &deployments, eyes.look(set).await);
                 since.update(&report, now, shown.is_none());
@@ -121,23 +121,10 @@ fn show(screen: &Screen, report: &Report, state: &str, since: &Since, now: Times
     let mut out = stdout().lock();
     match screen {
         Screen::Json => writeln!(out, "{state}")?,
-        Screen::Lines => writeln!(out, "{}  {state}", clock(now))?,
-        Screen::Terminal => {
-            let mut text = format!("{CLEAR}{}  {}\n", clock(now), progress::line(report));
-            for wait in since.words(now) {
-                text.push_str(&wrap("  waits for ", &wait));
-            }
-            writeln!(out, "{text}\n{}", status::render_one(report, now))?;
-        }
+        Screen::Lines => writeln!(out, "{}  {state}", progress::clock(now))?,
+        Screen::Terminal => write!(out, "{CLEAR}{}", progress::picture(report, since, now))?,
     }
     out.flush()
-}
-
-/// Hours, minutes and seconds, in UTC as all times of a cluster.
-fn clock(now: Timestamp) -> String {
-    let text = now.to_string();
-    let time = text.split('T').nth(1).unwrap_or(&text);
-    format!("{}Z", time.split(['.', 'Z']).next().unwrap_or(time))
 }
 
 /// What sees NATS, if anything does.

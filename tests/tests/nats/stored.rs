@@ -68,3 +68,28 @@ async fn a_stream_that_allows_no_direct_reads_is_told_from_an_empty_one() {
     assert_eq!(stored_after(&connection, "PLAIN", ">", 0).await.unwrap(), None);
     assert_eq!(stored_between(&connection, "PLAIN", ">", (0, 9)).await.unwrap(), None);
 }
+
+#[tokio::test]
+async fn while_messages_come_in_the_bounds_hold_what_there_is() {
+    const BEFORE: u64 = 50;
+    let server = NatsServer::start(LATEST).await;
+    let connection = connect(&server).await;
+    orders(&connection).await;
+    let context = async_nats::jetstream::new(server.client().await);
+    for number in 0..BEFORE {
+        context.publish(format!("orders.{number}"), "x".into()).await.unwrap().await.unwrap();
+    }
+    let publishing = tokio::spawn(async move {
+        // Ended by the test.
+        loop {
+            context.publish("orders.a", "x".into()).await.unwrap().await.unwrap();
+        }
+    });
+    for from in 0..BEFORE {
+        let found = stored_between(&connection, "ORDERS", "lanes.ORDERS.>", (from, BEFORE)).await.unwrap();
+        let Stored { at_least, at_most } = found.expect("streams of ours allow direct reads");
+        let there = BEFORE - from;
+        assert!((at_least..=at_most).contains(&there), "{at_least} <= {there} <= {at_most}");
+    }
+    publishing.abort();
+}

@@ -9,6 +9,8 @@ use crate::{lane::Position, table, wrap::wrap};
 
 /// Cells of the longest bar.
 const BAR: usize = 10;
+/// Partitions named with their pods.
+const MAX_NAMED: usize = 8;
 /// Eighths of a cell.
 const EIGHTHS: [char; 7] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 
@@ -153,8 +155,12 @@ fn facts(preview: &Preview) -> Vec<(&'static str, String)> {
     if let Some(skipped) = preview.skipped.filter(|_| merges(preview)) {
         facts.push(("Skips", skips(preview, skipped)));
     }
-    facts.push(("In hand", in_hand(preview)));
-    facts.push(("Waits for", waits(&preview.waits_for)));
+    if preview.asked_nats {
+        facts.push(("In hand", in_hand(preview)));
+        facts.push(("Waits for", waits(&preview.waits_for)));
+    } else {
+        facts.push(("Waiting", "what waits and what is in hand is not known without NATS.".to_owned()));
+    }
     facts.push(("Pause", pause(preview)));
     facts
 }
@@ -195,13 +201,10 @@ fn in_hand(preview: &Preview) -> String {
             format!("partition {}{pods}", lane.partition)
         })
         .collect();
-    if preview.groups.iter().flat_map(|group| &group.before).all(|one| one.lane.position.is_none()) {
-        return "not known without NATS.".to_owned();
-    }
-    if busy.is_empty() {
-        "nothing at this moment.".to_owned()
-    } else {
-        format!("one message each in {}.", busy.join(", "))
+    match busy.len().saturating_sub(MAX_NAMED) {
+        0 if busy.is_empty() => "nothing at this moment.".to_owned(),
+        0 => format!("one message each in {}.", busy.join(", ")),
+        more => format!("one message each in {} and {more} more.", busy[..MAX_NAMED].join(", ")),
     }
 }
 

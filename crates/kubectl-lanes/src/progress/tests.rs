@@ -124,3 +124,19 @@ fn the_time_of_a_wait_counts_from_when_it_was_seen() {
     let words = since.words(at("02:05"));
     assert_eq!(words, ["partition 1: orders-1-b to settle the message in hand and leave, for 5s"]);
 }
+
+#[test]
+fn a_terminal_shows_the_line_the_waits_with_their_time_and_the_whole_status() {
+    let now: Timestamp = "2026-01-01T00:01:30.5Z".parse().unwrap();
+    let mut since = Since::default();
+    since.update(&halfway(), now, true);
+    let text = picture(&halfway(), &since, now);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], "00:01:30Z  2->4  open 0, 2  retiring 1");
+    assert_eq!(lines[1], "  waits for partition 1: orders-1-a to settle the message in hand and leave, for");
+    assert_eq!((lines[2].trim(), lines[3]), ("90s", ""));
+    assert!(
+        text.contains("Set:     shop/orders") && text.contains("retiring   2         1         orders-1-a"),
+        "{text}"
+    );
+}

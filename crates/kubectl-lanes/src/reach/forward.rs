@@ -118,13 +118,18 @@ async fn serve(listener: TcpListener, pods: Api<Pod>, target: Target, first: Por
 async fn carry(mut client: TcpStream, mut forwarder: Portforwarder, target: Target) {
     let Some(mut pod) = forwarder.take_stream(target.port) else { return };
     let error = forwarder.take_error(target.port);
-    // An end on either side is the end of the connection, which the client of NATS notices and tells.
-    let _ = copy_bidirectional(&mut client, &mut pod).await;
-    drop(pod);
-    if let Some(error) = error
-        && let Some(words) = error.await
-    {
-        eprintln!("forwarding to pod {}/{}: {}", target.namespace, target.pod, words.trim());
+    let failed = async {
+        match error {
+            Some(error) => error.await,
+            None => None,
+        }
+    };
+    tokio::select! {
+        // An end on either side is the end of the connection, which the client of NATS notices and tells.
+        _ = copy_bidirectional(&mut client, &mut pod) => {}
+        Some(words) = failed => {
+            eprintln!("forwarding to pod {}/{}: {}", target.namespace, target.pod, words.trim());
+        }
     }
 }
 
