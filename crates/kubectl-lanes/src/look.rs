@@ -117,6 +117,12 @@ pub(crate) async fn look(reached: &Reached, set: &Validated) -> Result<Seen, Loo
     Ok(seen)
 }
 
+/// How many more consumers the account allows; `None` also for a user that may not know.
+pub(crate) async fn room(reached: &Reached) -> Option<u64> {
+    let facts = observe::facts(&reached.connection).await.ok()?;
+    facts.max_consumers.map(|most| most.saturating_sub(facts.consumers))
+}
+
 /// What was counted.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {

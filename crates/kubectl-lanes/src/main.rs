@@ -142,8 +142,13 @@ async fn plan(
         None => None,
     };
     let status = set.status.clone().unwrap_or_default();
+    let room = match &looked {
+        Some((reached, _)) => look::room(reached).await,
+        None => None,
+    };
     let facts = preview::Facts {
         set: &validated,
+        room,
         in_force: u32::try_from(status.partitions).unwrap_or(0),
         conditions: &status.conditions,
         seen: looked.as_ref().map(|(_, seen)| seen),

@@ -39,6 +39,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) conditions: &'a [Condition],
     /// `None` when NATS was not asked.
     pub(crate) seen: Option<&'a Seen>,
+    /// How many more consumers the account allows; `None` when there is no limit, or none is known.
+    pub(crate) room: Option<u64>,
     pub(crate) now: Timestamp,
 }
 

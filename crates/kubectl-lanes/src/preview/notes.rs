@@ -5,9 +5,10 @@ use lanekeeper_api::condition::{ConditionType, find};
 use lanekeeper_core::{
     record::{LaneState, Record},
     share::shares,
+    stream::Retention,
 };
 
-use super::{Facts, Preview};
+use super::{Facts, Group, Preview};
 
 /// Partitions named in one sentence.
 const MAX_NAMED: usize = 5;
@@ -32,6 +33,7 @@ pub(super) fn notes(facts: Facts<'_>, preview: &Preview) -> Vec<String> {
     if !under_way && !preview.groups.is_empty() {
         notes.extend(record.and_then(|record| too_soon(facts, record)));
     }
+    notes.extend(no_room(facts, preview));
     if facts.set.settings.paused {
         notes.push("The set is paused: no worker has a message in hand, lanes are handed over all the same, and stand still until spec.paused is false.".to_owned());
     }
@@ -79,6 +81,19 @@ fn too_soon(facts: Facts<'_>, record: &Record) -> Option<String> {
     let until = Timestamp::from_second(i64::try_from(until).ok()?).ok().filter(|until| *until > facts.now)?;
     Some(format!(
         "It would begin at {until}: spec.rescale.minimumIntervalSeconds is {interval}, and the change before is younger than that."
+    ))
+}
+
+/// The account does not allow the consumers of both numbers at once.
+fn no_room(facts: Facts<'_>, preview: &Preview) -> Option<String> {
+    let lanes = |part: fn(&Group) -> usize| preview.groups.iter().map(part).sum::<usize>() as u64;
+    let added = lanes(|group| group.after.len());
+    // On a work queue the old ones are deleted first.
+    let freed = if preview.retention == Retention::WorkQueue { lanes(|group| group.before.len()) } else { 0 };
+    let needed = added.saturating_sub(freed);
+    let room = facts.room.filter(|room| needed > *room)?;
+    Some(format!(
+        "It would not begin: while lanes are handed over it needs {needed} more consumers, and the NATS account allows {room} more."
     ))
 }
 

@@ -105,7 +105,7 @@ fn place(seen: &mut Seen, partition: u32, (floor, waiting, in_hand): (u64, u64, 
 }
 
 fn of(set: &Validated, seen: Option<&Seen>, partitions: u32) -> Preview {
-    let facts = Facts { set, in_force: set.partitions, conditions: &[], seen, now: now() };
+    let facts = Facts { set, in_force: set.partitions, conditions: &[], seen, room: None, now: now() };
     preview(facts, partitions).unwrap()
 }
 
@@ -202,7 +202,7 @@ fn a_change_under_way_goes_on_from_where_it_stands() {
     place(&mut seen, 2, (50, 3, 1));
     // Three groups are done; the fourth waits for its worker.
     let seen = begun(&set, &seen, 8);
-    let facts = Facts { set: &set, in_force: 4, conditions: &[], seen: Some(&seen), now: now() };
+    let facts = Facts { set: &set, in_force: 4, conditions: &[], seen: Some(&seen), room: None, now: now() };
     let on = preview(facts, 8).unwrap();
     assert_eq!(shape(&on), (vec!["Split 2 > 2 6".to_owned()], 6));
     assert!(on.notes[0].starts_with("A change to 8 is under way."), "{:?}", on.notes);
@@ -229,7 +229,14 @@ fn what_a_person_should_know_is_said() {
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }))
     .unwrap();
-    let facts = Facts { set: &paused, in_force: 2, conditions: &[condition], seen: Some(&seen), now: now() };
+    let facts = Facts {
+        set: &paused,
+        in_force: 2,
+        conditions: &[condition],
+        seen: Some(&seen),
+        room: None,
+        now: now(),
+    };
     let notes = preview(facts, 4).unwrap().notes.join("\n");
     for words in [
         "Partitions 2, 3 are started first",
@@ -242,6 +249,26 @@ fn what_a_person_should_know_is_said() {
     }
     let notes = preview(facts, 2).unwrap().notes.join("\n");
     assert!(notes.contains("2 is the number in force: nothing would change."), "{notes}");
+}
+
+#[test]
+fn a_change_for_whose_consumers_the_account_has_no_room_is_said_not_to_begin() {
+    // 4 to 6: two lanes become four; on a work queue each pair comes in the place of one.
+    for (retention, needed) in [("Limits", 4), ("WorkQueue", 2)] {
+        let set = set(4, |set| set["spec"]["stream"]["retention"] = json!(retention));
+        let seen = at_rest(&set);
+        for (room, said) in [(None, false), (Some(needed), false), (Some(needed - 1), true)] {
+            let facts =
+                Facts { set: &set, in_force: 4, conditions: &[], seen: Some(&seen), room, now: now() };
+            let notes = preview(facts, 6).unwrap().notes.join("\n");
+            let words = format!("needs {needed} more consumers");
+            assert_eq!(
+                notes.contains("It would not begin") && notes.contains(&words),
+                said,
+                "{room:?}: {notes}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -204,7 +204,9 @@ fn documented(namespace: &str) -> String {
 async fn the_documented_permissions_are_enough_and_without_the_right_to_count_there_are_bounds() {
     let all = "{user: all, password: x}";
     let server = |users: &str, user: &str| {
-        format!("accounts {{ A {{ jetstream: enabled, users: [{users}] }} }}\nno_auth_user: {user}")
+        format!(
+            "accounts {{ A {{ jetstream: {{max_consumers: 3}}, users: [{users}] }} }}\nno_auth_user: {user}"
+        )
     };
     let nats = lanekeeper_tests::NatsServer::builder(lanekeeper_tests::LATEST).config(&server(all, "all"));
     let mut rig = Rig::prepare("looker", nats.start().await).await;
@@ -222,6 +224,8 @@ async fn the_documented_permissions_are_enough_and_without_the_right_to_count_th
     let plan = plugin(&rig, "plan orders -N 4 -o json").await.json();
     assert_eq!(plan["moved"]["exact"], true, "{plan}");
     assert!(plan["moved"]["messages"].as_u64().is_some_and(|moved| moved > 0), "{plan}");
+    let notes = plan["notes"].to_string();
+    assert!(notes.contains("needs 4 more consumers, and the NATS account allows 1 more"), "{notes}");
     let line = plugin(&rig, "status orders -w --until-settled --timeout 20s").await.text();
     assert!(line.contains("2  open 0, 1"), "{line}");
 
