@@ -37,6 +37,8 @@ enum Failure {
     Invalid { set: String, wrong: String },
     #[error("{0}; --no-nats shows what can be known without it")]
     Look(Box<look::LookError>),
+    #[error("set {set}: there is no stream {stream} in NATS, so there is nothing to hand over")]
+    NoStream { set: String, stream: String },
     #[error(transparent)]
     Preview(#[from] preview::PreviewError),
     #[error(transparent)]
@@ -141,6 +143,10 @@ async fn plan(
         Some(flags) => Some(look::once(cluster, &validated, flags).await?),
         None => None,
     };
+    if looked.as_ref().is_some_and(|(_, seen)| seen.stream.is_none()) {
+        let (set, stream) = (validated.name.to_string(), validated.stream.mapping.stream);
+        return Err(Failure::NoStream { set, stream });
+    }
     let status = set.status.clone().unwrap_or_default();
     let room = match &looked {
         Some((reached, _)) => look::room(reached).await,

@@ -175,7 +175,8 @@ pub(crate) fn preview(facts: Facts<'_>, partitions: u32) -> Result<Preview, Prev
         },
         notes: Vec::new(),
     };
-    preview.notes = notes::notes(facts, &preview);
+    preview.notes =
+        notes::notes(facts, &preview, end.as_ref().map(|end| end.notes.as_slice()).unwrap_or_default());
     Ok(preview)
 }
 

@@ -35,12 +35,7 @@ fn lanes_are_in_place(report: &Report) -> bool {
 
 /// `4->8  open 0, 1  retiring 2  created 2, 6`.
 pub(crate) fn line(report: &Report) -> String {
-    let numbers = if report.in_force == report.wanted {
-        report.wanted.to_string()
-    } else {
-        format!("{}->{}", report.in_force, report.wanted)
-    };
-    let mut parts = vec![numbers];
+    let mut parts = vec![status::numbers(report)];
     match report.nats.as_ref().filter(|nats| nats.reached) {
         Some(nats) => parts.extend(STATES.iter().filter_map(|state| {
             let of_state = nats.lanes.iter().filter(|one| lane::state(one) == *state);

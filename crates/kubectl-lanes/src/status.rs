@@ -170,7 +170,8 @@ fn line(report: &Report, now: Timestamp) -> [String; 7] {
     ]
 }
 
-fn numbers(report: &Report) -> String {
+/// The number of partitions, or both while it changes.
+pub(crate) fn numbers(report: &Report) -> String {
     if report.in_force == report.wanted || report.in_force == 0 {
         report.wanted.to_string()
     } else {

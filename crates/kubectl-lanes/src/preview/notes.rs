@@ -3,6 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use lanekeeper_api::condition::{ConditionType, find};
 use lanekeeper_core::{
+    plan::Note,
     record::{LaneState, Record},
     share::shares,
     stream::Retention,
@@ -13,7 +14,7 @@ use super::{Facts, Group, Preview};
 /// Partitions named in one sentence.
 const MAX_NAMED: usize = 5;
 
-pub(super) fn notes(facts: Facts<'_>, preview: &Preview) -> Vec<String> {
+pub(super) fn notes(facts: Facts<'_>, preview: &Preview, found: &[Note]) -> Vec<String> {
     let mut notes = Vec::new();
     let planned = preview.partitions.planned;
     let record = facts.seen.and_then(|seen| seen.record.as_ref()).map(|record| &record.value);
@@ -28,6 +29,7 @@ pub(super) fn notes(facts: Facts<'_>, preview: &Preview) -> Vec<String> {
     } else if preview.partitions.wanted == planned {
         notes.push(format!("spec.partitions is {planned} already: the operator is about to do this."));
     }
+    notes.extend(found.iter().map(in_words));
     notes.extend(starting(preview));
     notes.extend(held_back(facts));
     if !under_way && !preview.groups.is_empty() {
@@ -48,6 +50,26 @@ fn at_rest(record: &Record) -> bool {
         && shares(u32::try_from(record.lanes.len()).unwrap_or(0))
             .iter()
             .all(|share| record.lanes.iter().any(|lane| lane.share == *share))
+}
+
+/// What the operator is about to mend, whatever the number is.
+fn in_words(note: &Note) -> String {
+    match note {
+        Note::StreamReplaced { before, now } => {
+            format!(
+                "The stream created at {before} was replaced by one created at {now}: positions start anew."
+            )
+        }
+        Note::ConsumerLost { partition, found, .. } => format!(
+            "Partition {partition}: there is {found} in the place of its consumer, so a new lane succeeds it in any case."
+        ),
+        Note::RecordRebuilt { lanes } => {
+            format!("The set's record was lost and is rebuilt from {lanes} consumers.")
+        }
+        Note::LaneKeyLost { partition, .. } => format!(
+            "Partition {partition}: somebody deleted the key of its lane, so a new lane succeeds it in any case, after one ackWait."
+        ),
+    }
 }
 
 /// Pods that are started first.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use lanekeeper_core::{
     consumer::{ConsumerFound, ConsumerSpec},
-    plan::{Observed, Plan, Refusal, Revisioned, Step, Wait, Wanted, plan},
+    plan::{Note, Observed, Plan, Refusal, Revisioned, Step, Wait, Wanted, plan},
     record::LaneRecord,
 };
 
@@ -21,6 +21,8 @@ pub(super) struct Outcome {
     pub(super) observed: Observed,
     /// What was waited for on the way.
     pub(super) waits: Vec<Wait>,
+    /// What was found not to be as it must.
+    pub(super) notes: Vec<Note>,
 }
 
 impl Outcome {
@@ -45,9 +47,10 @@ pub(crate) enum OutcomeError {
 
 /// Carries the plan out. Holders are taken to leave, and deadlines to pass.
 pub(super) fn outcome(wanted: &Wanted, mut observed: Observed) -> Result<Outcome, OutcomeError> {
-    let mut all_waits: Vec<Wait> = Vec::new();
+    let (mut all_waits, mut all_notes) = (Vec::new(), Vec::new());
     for _ in 0..LOOKS {
-        let Plan { steps, waits, refusal, .. } = plan(wanted, &observed);
+        let Plan { steps, waits, notes, refusal, .. } = plan(wanted, &observed);
+        all_notes.extend(notes);
         match refusal {
             None => {}
             Some(Refusal::OwnedElsewhere(owner)) => {
@@ -58,7 +61,7 @@ pub(super) fn outcome(wanted: &Wanted, mut observed: Observed) -> Result<Outcome
         if steps.is_empty() && waits.is_empty() {
             all_waits.sort();
             all_waits.dedup();
-            return Ok(Outcome { observed, waits: all_waits });
+            return Ok(Outcome { observed, waits: all_waits, notes: all_notes });
         }
         if steps.is_empty() {
             for wait in &waits {

@@ -272,6 +272,18 @@ fn a_change_for_whose_consumers_the_account_has_no_room_is_said_not_to_begin() {
 }
 
 #[test]
+fn a_lane_that_somebody_took_the_consumer_of_is_renewed_and_said_to_be() {
+    let set = set(2, |_| {});
+    let mut seen = at_rest(&set);
+    place(&mut seen, 1, (10, 5, 0));
+    seen.consumers.remove(&1);
+    let preview = of(&set, Some(&seen), 2);
+    assert_eq!(shape(&preview), (vec!["Succeed 0 > 0".to_owned()], 1));
+    let notes = preview.notes.join("\n");
+    assert!(notes.contains("Partition 0: there is no consumer in the place of its consumer"), "{notes}");
+}
+
+#[test]
 fn a_number_out_of_range_is_refused_with_what_is_allowed() {
     let set = set(2, |_| {});
     for given in [0, -1, 17, i64::MAX] {

@@ -183,6 +183,11 @@ async fn a_plan_that_cannot_be_made_is_refused_with_what_helps() {
         let refusal = plugin(&rig, arguments).await.refusal();
         assert!(refusal.contains(words), "{arguments}: {refusal}");
     }
+    operator.stop().await;
+    let gone: Value = rig.connection().await.api("STREAM.DELETE.ORDERS", &Value::Null).await.unwrap();
+    assert_eq!(gone["success"], true);
+    let refusal = plugin(&rig, "plan orders -N 4").await.refusal();
+    assert!(refusal.contains("there is no stream ORDERS in NATS"), "{refusal}");
     let text = plugin(&rig, "plan orders -N 4 --no-nats --nats-server nats://127.0.0.1:1").await.text();
     assert!(
         text.contains("split      0 ")
@@ -190,7 +195,6 @@ async fn a_plan_that_cannot_be_made_is_refused_with_what_helps() {
             && !text.contains("Waits for"),
         "{text}"
     );
-    operator.stop().await;
 }
 
 /// The configuration of the user that the plugin's page shows, for a namespace.
