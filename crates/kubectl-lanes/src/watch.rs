@@ -70,6 +70,7 @@ pub(crate) async fn watch(
         None => Screen::Lines,
     };
     let begun = Instant::now();
+    let over = || watching.timeout.filter(|limit| begun.elapsed() >= *limit);
     let set = cluster.set(name).await?;
     let mut eyes = Eyes::open(cluster, &set, no_nats, flags).await;
     let (mut since, mut shown) = (Since::default(), None);
@@ -91,13 +92,14 @@ pub(crate) async fn watch(
                 if watching.until_settled && progress::is_settled(&report) {
                     return Ok(());
                 }
-                if let Some(limit) = watching.timeout.filter(|limit| begun.elapsed() >= *limit) {
+                if let Some(limit) = over() {
                     let state = progress::line(&report);
                     return Err(WatchError::NotSettled { limit, state, waits: since.words(now) });
                 }
             }
             // Gone for good; anything else may come back.
             Err(ClusterError::NoSet { .. } | ClusterError::NotInstalled) => break,
+            Err(_) if over().is_some() => break,
             Err(error) => eprintln!("{error}"),
         }
         let left = watching.timeout.map_or(PERIOD, |limit| limit.saturating_sub(begun.elapsed()));
