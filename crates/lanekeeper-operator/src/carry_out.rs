@@ -1,7 +1,10 @@
-//! Carries out the steps of a plan on NATS, in order, and stops at the first that fails: I/O.
+//! Carries out the steps of a plan on NATS, in order, and stops where one fails: I/O.
 //!
-//! Whatever stops it, the next look decides what is left to do.
+//! The record is written alone: what comes after it rests on it. Between two such writes the steps of one lane come in
+//! their order and those of different lanes at the same time, because no lane's steps rest on another's: a change of
+//! many partitions takes little longer than one of a few. Whatever stops it, the next look decides what is left to do.
 
+use futures::{StreamExt, stream};
 use lanekeeper_api::reason::Reason;
 use lanekeeper_core::{
     names::SetName,
@@ -16,6 +19,9 @@ use crate::{
     metrics::Metrics,
     provision::failure,
 };
+
+/// Lanes whose steps are under way at the same time.
+const AT_ONCE: usize = 32;
 
 /// Why a step was not carried out.
 #[derive(Debug, thiserror::Error)]
@@ -67,12 +73,80 @@ pub async fn carry_out(
     metrics: &Metrics,
     news: &mut News,
 ) -> Result<(), StepError> {
-    for step in steps {
-        one(target, &step).await?;
-        metrics.step(&step);
-        tell(target.set, record, &step, news);
+    for lanes in stages(steps) {
+        let mut under_way =
+            stream::iter(lanes.into_iter().map(|steps| in_order(target, steps))).buffer_unordered(AT_ONCE);
+        let mut failed = None;
+        // What is under way is waited for: its outcome would be unknown otherwise.
+        while let Some((done, result)) = under_way.next().await {
+            for step in &done {
+                metrics.step(step);
+                tell(target.set, record, step, news);
+            }
+            failed = failed.or(result.err());
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
     }
     Ok(())
+}
+
+/// The steps one stage after another; in a stage, each lane's own.
+fn stages(steps: Vec<Step>) -> Vec<Vec<Vec<Step>>> {
+    let mut stages: Vec<Vec<(Subject, Vec<Step>)>> = Vec::new();
+    let mut open = false;
+    for step in steps {
+        let subject = Subject::of(&step);
+        if subject == Subject::Record || !open {
+            stages.push(Vec::new());
+        }
+        open = subject != Subject::Record;
+        let Some(stage) = stages.last_mut() else { continue };
+        match stage.iter_mut().find(|(of, _)| *of == subject) {
+            Some((_, steps)) => steps.push(step),
+            None => stage.push((subject, vec![step])),
+        }
+    }
+    stages.into_iter().map(|stage| stage.into_iter().map(|(_, steps)| steps).collect()).collect()
+}
+
+/// What a step is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Subject {
+    Record,
+    Lane(u64),
+    Consumer(String),
+    /// Whose lane is over.
+    Partition(u32),
+}
+
+impl Subject {
+    fn of(step: &Step) -> Self {
+        match step {
+            Step::PutRecord { .. } => Self::Record,
+            Step::PutLaneKey { incarnation, .. }
+            | Step::DeleteLaneKey { incarnation, .. }
+            | Step::DeleteConsumer { incarnation, .. } => Self::Lane(*incarnation),
+            Step::PutAssignment { assignment, .. } => Self::Lane(assignment.incarnation),
+            Step::CreateConsumer(spec) | Step::RepairConsumer { spec, .. } => {
+                Self::Consumer(spec.name.clone())
+            }
+            Step::DeleteAssignment { partition, .. } => Self::Partition(*partition),
+        }
+    }
+}
+
+/// The steps of one lane, up to the first that fails; those that were done.
+async fn in_order(target: Target<'_>, steps: Vec<Step>) -> (Vec<Step>, Result<(), StepError>) {
+    let mut done = Vec::with_capacity(steps.len());
+    for step in steps {
+        match one(target, &step).await {
+            Ok(()) => done.push(step),
+            Err(error) => return (done, Err(error)),
+        }
+    }
+    (done, Ok(()))
 }
 
 async fn one(target: Target<'_>, step: &Step) -> Result<(), StepError> {
@@ -153,5 +227,43 @@ fn tell(set: &SetName, before: Option<&Record>, step: &Step, news: &mut News) {
         | Step::PutAssignment { .. }
         | Step::DeleteLaneKey { .. }
         | Step::DeleteAssignment { .. } => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lanekeeper_core::record::LaneKey;
+    use serde_json::json;
+
+    use super::*;
+
+    fn record() -> Step {
+        let record = serde_json::from_value(json!({
+            "owner": {"cluster": "c", "namespace": "n", "name": "s", "uid": "u"},
+            "stream": "S", "streamCreated": "", "streamIncarnation": 1, "counter": 0, "lanes": [],
+        }));
+        Step::PutRecord { expected: None, record: record.unwrap() }
+    }
+
+    fn key(incarnation: u64) -> Step {
+        Step::PutLaneKey { incarnation, expected: None, key: LaneKey::new() }
+    }
+
+    fn delete(incarnation: u64) -> Step {
+        Step::DeleteConsumer { incarnation, name: incarnation.to_string() }
+    }
+
+    #[test]
+    fn nothing_is_at_the_same_time_as_the_record_and_a_lanes_own_steps_keep_their_order() {
+        let steps = vec![key(1), key(2), delete(1), record(), delete(3), record(), record()];
+        let expected = vec![
+            vec![vec![key(1), delete(1)], vec![key(2)]],
+            vec![vec![record()]],
+            vec![vec![delete(3)]],
+            vec![vec![record()]],
+            vec![vec![record()]],
+        ];
+        assert_eq!(stages(steps), expected);
+        assert!(stages(Vec::new()).is_empty());
     }
 }

@@ -22,7 +22,7 @@ use lanekeeper_nats::{ApiError, Bucket, KvError, observe};
 use crate::{
     context::Scope,
     failure::{About, Failure},
-    fences::WHOLE_SET,
+    fences::{Fences, WHOLE_SET},
     provision,
 };
 
@@ -79,6 +79,19 @@ pub async fn lanes(
     stream: &StreamFound,
     known_before: bool,
 ) -> Result<Seen, ObserveError> {
+    let mut seen = in_nats(bucket, wanted, stream, known_before).await?;
+    measure_fences(&scope.context.fences, wanted, &mut seen.observed);
+    holders::judge(scope, wanted, &mut seen.observed).await;
+    Ok(seen)
+}
+
+/// What NATS says: nothing is known yet of the fate of holders and of fences.
+pub async fn in_nats(
+    bucket: &Bucket,
+    wanted: &Wanted,
+    stream: &StreamFound,
+    known_before: bool,
+) -> Result<Seen, ObserveError> {
     let mut seen = Seen {
         observed: Observed {
             stream_created: stream.created.clone(),
@@ -101,8 +114,6 @@ pub async fn lanes(
             seen.observed.consumers.insert(incarnation, found);
         }
     }
-    measure_fences(scope, wanted, &mut seen.observed);
-    holders::judge(scope, wanted, &mut seen.observed).await;
     Ok(seen)
 }
 
@@ -132,8 +143,8 @@ async fn read_keys(bucket: &Bucket, wanted: &Wanted, seen: &mut Seen) -> Result<
 }
 
 /// Which consumers have been gone for one `AckWait`.
-fn measure_fences(scope: &Scope, wanted: &Wanted, observed: &mut Observed) {
-    let (fences, uid) = (&scope.context.fences, &wanted.owner.uid);
+pub fn measure_fences(fences: &Fences, wanted: &Wanted, observed: &mut Observed) {
+    let uid = &wanted.owner.uid;
     let seen = observed
         .consumers
         .iter()

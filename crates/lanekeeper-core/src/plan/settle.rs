@@ -43,13 +43,14 @@ fn settling(context: &Context<'_>, lane: &LaneRecord) -> Settling {
     }
 }
 
-/// For each group of overlapping lanes that is settled: read the floors, record the successors.
+/// For all groups of overlapping lanes that are settled: read the floors, record the successors.
 pub(super) fn settle_and_allocate(context: &Context<'_>) -> Plan {
     let mut waits = Vec::new();
     let lacking = context.lacking();
     let retiring: Vec<&LaneRecord> =
         context.lanes().iter().filter(|lane| lane.state == LaneState::Retiring).collect();
     let mut grouped: Vec<u64> = Vec::new();
+    let mut settled: Vec<Settled<'_>> = Vec::new();
     for lane in &retiring {
         if grouped.contains(&lane.incarnation) {
             continue;
@@ -69,10 +70,11 @@ pub(super) fn settle_and_allocate(context: &Context<'_>) -> Plan {
             }
         }
         if ready {
-            let mut plan = allocate(context, &group, &fenced);
-            plan.waits = waits;
-            return plan;
+            settled.push(Settled::new(context, group, fenced));
         }
+    }
+    if !settled.is_empty() {
+        return Plan { waits, ..allocate(context, &settled) };
     }
     // Shares that nothing ever covered: a set whose lanes were all lost.
     let uncovered: Vec<Share> = lacking
@@ -125,70 +127,90 @@ impl<'a> Group<'a> {
         }
     }
 
+    fn has(&self, lane: &LaneRecord) -> bool {
+        self.lanes.iter().any(|one| one.incarnation == lane.incarnation)
+    }
+
     fn overlaps(&self, share: Share) -> bool {
         self.lanes.iter().any(|lane| lane.share.overlaps(share))
             || self.adds.iter().any(|add| add.overlaps(share))
     }
 }
 
-fn allocate(context: &Context<'_>, group: &Group<'_>, fenced: &[u64]) -> Plan {
-    let work_queue = context.wanted.retention == Retention::WorkQueue;
-    let in_group = |lane: &LaneRecord| group.lanes.iter().any(|one| one.incarnation == lane.incarnation);
-    let sources: Vec<&LaneRecord> = context
-        .lanes()
-        .iter()
-        .filter(|lane| {
-            in_group(lane)
-                || (lane.state == LaneState::Settled
-                    && context.exists(lane.incarnation)
-                    && group.overlaps(lane.share))
-        })
-        .collect();
-    if work_queue && !group.adds.is_empty() {
-        // A work queue refuses overlapping filters and holds unsettled messages only: delete first, no floors.
-        let deletes: Vec<Step> = sources
+/// A group whose lanes are all settled.
+struct Settled<'a> {
+    group: Group<'a>,
+    fenced: Vec<u64>,
+    /// The lanes whose floors count.
+    sources: Vec<&'a LaneRecord>,
+}
+
+impl<'a> Settled<'a> {
+    fn new(context: &'a Context<'_>, group: Group<'a>, fenced: Vec<u64>) -> Self {
+        let sources = context
+            .lanes()
             .iter()
-            .filter(|lane| context.exists(lane.incarnation))
-            .map(|lane| context.delete(lane.incarnation))
+            .filter(|lane| {
+                group.has(lane)
+                    || (lane.state == LaneState::Settled
+                        && context.exists(lane.incarnation)
+                        && group.overlaps(lane.share))
+            })
             .collect();
-        if !deletes.is_empty() {
-            return Plan::steps(deletes);
-        }
+        Self { group, fenced, sources }
     }
-    let floor = |lane: &LaneRecord| {
-        let known =
-            context.observed.consumers.get(&lane.incarnation).map_or(lane.checkpoint, |found| found.floor);
-        known.max(lane.start.saturating_sub(1))
-    };
-    let successors: Vec<(Share, u64, Vec<Floor>)> = group
-        .adds
-        .iter()
-        .map(|share| {
+
+    /// A work queue refuses overlapping filters and holds unsettled messages only: delete first, no floors.
+    fn deletes(&self, context: &Context<'_>) -> Vec<Step> {
+        if context.wanted.retention != Retention::WorkQueue || self.group.adds.is_empty() {
+            return Vec::new();
+        }
+        let existing = self.sources.iter().filter(|lane| context.exists(lane.incarnation));
+        existing.map(|lane| context.delete(lane.incarnation)).collect()
+    }
+
+    fn successors(&self, context: &Context<'_>) -> Vec<(Share, u64, Vec<Floor>)> {
+        let work_queue = context.wanted.retention == Retention::WorkQueue;
+        let successor = |share: &Share| {
             let overlapping: Vec<&LaneRecord> =
-                sources.iter().copied().filter(|lane| lane.share.overlaps(*share)).collect();
+                self.sources.iter().copied().filter(|lane| lane.share.overlaps(*share)).collect();
             let cover: Vec<Share> = overlapping.iter().map(|lane| lane.share).collect();
             if work_queue || !covers(&cover, *share) {
                 return (*share, 1, Vec::new());
             }
-            let start = overlapping.iter().map(|lane| floor(lane)).min().unwrap_or(0) + 1;
-            let own = overlapping.iter().map(|lane| Floor { share: lane.share, sequence: floor(lane) });
+            let start = overlapping.iter().map(|lane| floor(context, lane)).min().unwrap_or(0) + 1;
+            let own =
+                overlapping.iter().map(|lane| Floor { share: lane.share, sequence: floor(context, lane) });
             let inherited = overlapping.iter().flat_map(|lane| lane.floors.iter().copied());
-            (
-                *share,
-                start,
-                strongest(own.chain(inherited).filter(|f| f.sequence >= start && f.share.overlaps(*share))),
-            )
-        })
-        .collect();
+            let above = own.chain(inherited).filter(|f| f.sequence >= start && f.share.overlaps(*share));
+            (*share, start, strongest(above))
+        };
+        self.group.adds.iter().map(successor).collect()
+    }
+}
+
+fn floor(context: &Context<'_>, lane: &LaneRecord) -> u64 {
+    let known =
+        context.observed.consumers.get(&lane.incarnation).map_or(lane.checkpoint, |found| found.floor);
+    known.max(lane.start.saturating_sub(1))
+}
+
+/// One write for all groups that can be allocated; those with something to delete first follow.
+fn allocate(context: &Context<'_>, settled: &[Settled<'_>]) -> Plan {
+    let (ready, deleting): (Vec<&Settled<'_>>, Vec<&Settled<'_>>) =
+        settled.iter().partition(|one| one.deletes(context).is_empty());
+    if ready.is_empty() {
+        return Plan::steps(deleting.iter().flat_map(|one| one.deletes(context)).collect());
+    }
     let step = context.put_record(|record| {
         for lane in &mut record.lanes {
-            if in_group(lane) {
-                lane.checkpoint = floor(lane);
-                lane.fenced |= fenced.contains(&lane.incarnation);
+            if let Some(one) = ready.iter().find(|one| one.group.has(lane)) {
+                lane.checkpoint = floor(context, lane);
+                lane.fenced |= one.fenced.contains(&lane.incarnation);
                 lane.state = LaneState::Settled;
             }
         }
-        for (share, start, floors) in successors {
+        for (share, start, floors) in ready.iter().flat_map(|one| one.successors(context)) {
             record.counter += 1;
             record.lanes.push(created(record.counter, share, start, floors));
         }
