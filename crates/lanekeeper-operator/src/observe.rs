@@ -119,7 +119,8 @@ pub async fn in_nats(
 
 async fn read_keys(bucket: &Bucket, wanted: &Wanted, seen: &mut Seen) -> Result<(), KvError> {
     let observed = &mut seen.observed;
-    for entry in bucket.load(&wanted.set.key_prefix()).await? {
+    // A lane's key is written before the record says that the lane is open: one that is missing was lost.
+    for entry in bucket.load_named(&wanted.set.key_prefix(), &wanted.set.record_key()).await? {
         match wanted.set.parse_key(&entry.key) {
             Some(SetKey::Record) => observed.record = bucket.parse::<Record>(&entry)?,
             Some(SetKey::Lane(incarnation)) => {

@@ -57,6 +57,30 @@ async fn a_deleted_key_is_absent_and_can_be_created_again_once() {
 }
 
 #[tokio::test]
+async fn what_a_key_names_is_loaded_with_it_though_both_were_written_while_others_read() {
+    const NAMED: u64 = 300;
+    let server = NatsServer::start(LATEST).await;
+    let writes = bucket(&server).await;
+    let reads = Bucket::new(connect(&server).await, "lanekeeper");
+    let writing = tokio::spawn(async move {
+        for number in 1..=NAMED {
+            writes.put(&format!("set.lane.{number}"), "x".into()).await.unwrap();
+            writes.put("set.record", number.to_string().into()).await.unwrap();
+        }
+    });
+    let mut named = 0;
+    while named < NAMED {
+        let entries = reads.load_named("set.", "set.record").await.expect("it can be listed");
+        let record = entries.iter().find(|entry| entry.key == "set.record");
+        let Some(record) = record.and_then(|record| record.value.as_deref()) else { continue };
+        named = std::str::from_utf8(record).unwrap().parse().unwrap();
+        let lanes = entries.iter().filter(|entry| entry.key.starts_with("set.lane.")).count();
+        assert!(lanes as u64 >= named, "{named} are named, {lanes} were found");
+    }
+    writing.await.unwrap();
+}
+
+#[tokio::test]
 async fn values_are_json_and_one_that_is_not_is_named() {
     let server = NatsServer::start(LATEST).await;
     let bucket = bucket(&server).await;

@@ -33,6 +33,27 @@ struct PageState {
 impl Bucket {
     /// All keys that begin with `prefix` (which ends in `.`), at least as new as this call. Deleted keys are left out.
     pub async fn load(&self, prefix: &str) -> Result<Vec<Entry>, KvError> {
+        self.load_listed(prefix).await.map(|(entries, _)| entries)
+    }
+
+    /// [`Bucket::load`], with every key that was there when the value of the key `naming` was written (and not deleted
+    /// since). The list of keys comes before their values, so a key that is written in between, and then named, would
+    /// be missing although its name is read.
+    pub async fn load_named(&self, prefix: &str, naming: &str) -> Result<Vec<Entry>, KvError> {
+        for _ in 0..PATIENCE {
+            let (entries, listed) = self.load_listed(prefix).await?;
+            let is_newer = |entry: &Entry| entry.key == naming && entry.revision > listed;
+            if !entries.iter().any(is_newer) {
+                return Ok(entries);
+            }
+        }
+        let operation = format!("STREAM.INFO.{}", self.stream());
+        let missing = format!("a list of keys as new as '{naming}', which changes all the time");
+        Err(self.api_error(ApiError::Incomplete { operation: operation.into(), missing: missing.into() }))
+    }
+
+    /// Beside the entries, the last sequence at the moment of the list.
+    async fn load_listed(&self, prefix: &str) -> Result<(Vec<Entry>, u64), KvError> {
         let (subjects, last) = self.list(&format!("{prefix}>")).await?;
         let subjects: Vec<String> = subjects.into_iter().collect();
         let mut entries = Vec::with_capacity(subjects.len());
@@ -41,7 +62,7 @@ impl Bucket {
         }
         entries.retain(|entry| entry.value.is_some());
         entries.sort_by(|one, other| one.key.cmp(&other.key));
-        Ok(entries)
+        Ok((entries, last))
     }
 
     /// The subjects under a pattern of keys, and the last sequence at that moment, by the leader.
