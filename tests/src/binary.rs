@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
     sync::{Mutex, OnceLock, PoisonError},
 };
 
@@ -46,4 +46,26 @@ fn ask_for(name: &str) -> PathBuf {
         String::from_utf8_lossy(&output.stderr)
     );
     path
+}
+
+/// The real `lanekeeper-worker`, built once from this workspace. Panics with cargo's own words when it cannot be.
+pub fn worker() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+        let built = Command::new(cargo)
+            // The features of the whole workspace, so that nothing is compiled a second time.
+            .args(["build", "--workspace", "--bin", "lanekeeper-worker", "--message-format=json"])
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+            .stderr(Stdio::inherit())
+            .output()
+            .expect("cargo can be started");
+        assert!(built.status.success(), "lanekeeper-worker could not be built");
+        let executable = |line: &[u8]| {
+            let message: serde_json::Value = serde_json::from_slice(line).ok()?;
+            let is_it = message["target"]["name"] == "lanekeeper-worker";
+            is_it.then(|| message["executable"].as_str().map(PathBuf::from)).flatten()
+        };
+        built.stdout.split(|byte| *byte == b'\n').find_map(executable).expect("cargo says where it is")
+    })
 }

@@ -158,7 +158,7 @@ async fn metrics_tell_what_the_lane_did() {
 #[tokio::test]
 async fn a_wrong_environment_is_named_and_ends_the_program() {
     let run = |variables: &[(&str, &str)]| {
-        let mut command = tokio::process::Command::new(crate::process::binary());
+        let mut command = tokio::process::Command::new(lanekeeper_tests::binary::worker());
         command.env_clear().envs(variables.iter().copied()).stderr(Stdio::piped());
         async move {
             let output = command.output().await.unwrap();

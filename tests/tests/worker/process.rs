@@ -3,9 +3,8 @@
 use std::{
     collections::BTreeMap,
     net::{Ipv4Addr, SocketAddr},
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-    sync::{Arc, Mutex, OnceLock},
+    process::Command,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -17,7 +16,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
-use lanekeeper_tests::wait_until;
+use lanekeeper_tests::{binary, wait_until};
 use tokio::{net::TcpListener, process::Child};
 
 use crate::{
@@ -25,28 +24,6 @@ use crate::{
     journal::{End, Journal},
     rig::{Rig, STREAM},
 };
-
-/// Builds the program once, or fails with cargo's own words.
-pub(crate) fn binary() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-        let built = Command::new(cargo)
-            // The features of the whole workspace, so that nothing is compiled a second time.
-            .args(["build", "--workspace", "--bin", "lanekeeper-worker", "--message-format=json"])
-            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
-            .stderr(Stdio::inherit())
-            .output()
-            .expect("cargo can be started");
-        assert!(built.status.success(), "lanekeeper-worker could not be built");
-        let executable = |line: &[u8]| {
-            let message: serde_json::Value = serde_json::from_slice(line).ok()?;
-            let is_it = message["target"]["name"] == "lanekeeper-worker";
-            is_it.then(|| message["executable"].as_str().map(PathBuf::from)).flatten()
-        };
-        built.stdout.split(|byte| *byte == b'\n').find_map(executable).expect("cargo says where it is")
-    })
-}
 
 /// A worker as a process. It is killed when the value is dropped.
 pub(crate) struct WorkerProcess {
@@ -69,7 +46,7 @@ impl WorkerProcess {
     ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let log = std::fs::File::create(folder.path().join("log")).unwrap();
-        let child = tokio::process::Command::new(binary())
+        let child = tokio::process::Command::new(binary::worker())
             .args(["--admin-address", "127.0.0.1:0"])
             .args(arguments)
             .env_clear()
