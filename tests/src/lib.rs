@@ -17,6 +17,7 @@ pub mod journal;
 pub mod kubectl;
 pub mod proxy;
 pub mod server;
+pub mod soak;
 pub mod trio;
 mod waiting;
 

@@ -1,15 +1,20 @@
-//! `make bench`: one serial lane against nats.go and against the round trip, on one server, in one run.
+//! `make bench`: one serial lane against nats.go and against the round trip; what a change of the number of partitions
+//! costs; one server, in one run.
 //!
 //! Everything is measured several times, taking turns, because other work on the machine comes and goes; the median
 //! counts. The names of the rows are documented in docs/benchmarks.md and do not change.
 
+mod drain;
+mod fleet;
+mod handover;
 mod lane;
 mod peers;
 mod program;
 mod report;
 mod setting;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+use tokio::runtime::Builder;
 
 use report::{Report, median};
 use setting::Setting;
@@ -17,12 +22,43 @@ use setting::Setting;
 /// Messages of one measurement.
 const MESSAGES: u64 = 20_000;
 const ROUNDS: usize = 5;
+/// Messages that wait when the number of partitions is raised.
+const BACKLOG: u64 = 100_000;
 
-// The program runs on one thread, so what is measured does too.
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<()> {
+fn main() -> Result<()> {
     let messages = number("BENCH_MESSAGES", MESSAGES)?;
     let rounds = usize::try_from(number("BENCH_ROUNDS", ROUNDS as u64)?)?;
+    let backlog = number("BENCH_BACKLOG", BACKLOG)?;
+    let only = std::env::var("BENCH_ONLY").unwrap_or_default();
+    let (lane, handover, drain) = match only.as_str() {
+        "" => (true, true, true),
+        "lane" => (true, false, false),
+        "handover" => (false, true, false),
+        "drain" => (false, false, true),
+        other => bail!("BENCH_ONLY is '{other}': it must be lane, handover or drain, or not be set"),
+    };
+    let mut report = Report::default();
+    if lane {
+        // The program runs on one thread, so what is measured does too.
+        Builder::new_current_thread().enable_all().build()?.block_on(one_lane(
+            &mut report,
+            messages,
+            rounds,
+        ))?;
+    }
+    // Many programs at once, which have the machine's cores.
+    let many = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    if handover {
+        many.block_on(handover::measure(&mut report, rounds))?;
+    }
+    if drain {
+        many.block_on(drain::measure(&mut report, backlog))?;
+    }
+    report.print();
+    report.write()
+}
+
+async fn one_lane(report: &mut Report, messages: u64, rounds: usize) -> Result<()> {
     let peers = peers::Peers::build()?;
     let program = program::build()?;
     let mut setting = Setting::start().await?;
@@ -36,7 +72,6 @@ async fn main() -> Result<()> {
         }
         lanes.push(lane::measure(&mut setting, messages).await?);
     }
-    let mut report = Report::default();
     let peer = |wanted: &str| {
         let values = measured.iter().find(|(name, _)| *name == wanted);
         values.map_or(f64::NAN, |(_, values)| median(values))
@@ -53,8 +88,7 @@ async fn main() -> Result<()> {
     report.add("worker_rss", footprint.rss, "MiB", "aim", 15.0);
     report.add("worker_rss_peak", footprint.peak, "MiB", "aim", 15.0);
     report.add("worker_binary", footprint.binary, "MiB", "aim", 12.0);
-    report.print();
-    report.write()
+    Ok(())
 }
 
 fn number(variable: &str, otherwise: u64) -> Result<u64> {

@@ -41,7 +41,9 @@ impl Report {
     }
 
     pub(crate) fn write(&self) -> Result<()> {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench/report.json");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench");
+        fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+        let path = folder.join("report.json");
         fs::write(&path, serde_json::to_vec_pretty(&self.rows)?)
             .with_context(|| format!("{} cannot be written", path.display()))?;
         eprintln!("written to target/bench/report.json");
