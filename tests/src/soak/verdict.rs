@@ -58,18 +58,20 @@ pub fn judge(published: &Published, entries: &[Entry], failures: &[Failure]) -> 
 
 impl fmt::Display for Verdict {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { published, keys, handled, repeats, out_of_order, overlaps, lost, unknown, .. } =
-            &self.report;
+        let Report {
+            published, keys, handled, repeats, out_of_order, overlaps, lost, unknown, fences, ..
+        } = &self.report;
         write!(
             formatter,
-            "{published} messages of {keys} keys, {handled} handled: {} out of order, {} overlaps, {} lost, {} unknown, {repeats} repeats",
-            out_of_order.count, overlaps.count, lost.count, unknown.count
+            "{published} messages of {keys} keys, {handled} handled: {} out of order, {} overlaps, {} lost, {} unknown, {} wrong fences, {repeats} repeats",
+            out_of_order.count, overlaps.count, lost.count, unknown.count, fences.count
         )?;
         for (what, count) in &self.explained {
             write!(formatter, ", {count} by {what}")?;
         }
         write!(formatter, ", {} without a reason", self.unexplained)?;
-        let findings = [out_of_order, overlaps, lost, unknown].into_iter().flat_map(|one| &one.examples);
+        let findings =
+            [out_of_order, overlaps, lost, unknown, fences].into_iter().flat_map(|one| &one.examples);
         for example in findings.chain(&self.examples) {
             write!(formatter, "\n  {example}")?;
         }

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "the helpers of tests fail by panicking, as tests do")]
 
 mod one_server;
+mod oracle;
 mod place;
 mod poison;
 mod processes;

@@ -26,7 +26,7 @@ use lanekeeper_tests::{
         numbers,
         pool::{Bodies, Pool},
         publisher::{Load, Publisher},
-        verdict::judge,
+        verdict::{Verdict, judge},
     },
     wait_for,
 };
@@ -39,8 +39,6 @@ use crate::{DEADLINE, place::Place, troubles::Trouble};
 
 /// Stories of this program, two of which run at a time: each has its part of the minutes that were asked for.
 const STORIES: u64 = 13;
-/// Messages that are handled between two changes.
-const FLOW: u64 = 40;
 /// A change that takes longer has something to say.
 const LONG: Duration = Duration::from_secs(4);
 /// Lines of the story that its failure shows.
@@ -57,6 +55,8 @@ pub(crate) struct Outline {
     pub(crate) troubles: Vec<Trouble>,
     pub(crate) bodies: Bodies,
     pub(crate) behaviour: Behaviour,
+    /// Messages that are handled between two changes.
+    pub(crate) flow: u64,
     /// Between two messages of one of four senders.
     pub(crate) pause: Duration,
     /// Messages that may be ahead of what was handled.
@@ -73,6 +73,7 @@ impl Outline {
             troubles: troubles.to_vec(),
             bodies: Bodies::Tasks,
             behaviour: busy(),
+            flow: 40,
             pause: Duration::from_millis(3),
             backlog: 400,
         }
@@ -210,7 +211,7 @@ impl Story {
 
     /// Waits until messages flow.
     pub(crate) async fn flows(&mut self) {
-        let wanted = self.history.different() + FLOW;
+        let wanted = self.history.different() + self.outline.flow;
         let flows = self.handled(wanted).await;
         self.right(flows);
     }
@@ -251,14 +252,21 @@ impl Story {
         text
     }
 
-    /// Everything that was published is handled; then the verdict.
-    pub(crate) async fn finish(mut self) {
+    /// Nothing more is published, and what was is handled: the verdict, and what was still missing.
+    pub(crate) async fn verdict(&mut self) -> (Verdict, Result<(), TooLate>) {
         let publisher = self.publisher.take().unwrap();
         let published = publisher.stop().await;
-        let all = u64::try_from(published.messages()).unwrap();
-        let handled = self.handled(all).await;
-        let asked = Instant::now();
-        self.settled(asked).await;
+        let handled = self.handled(u64::try_from(published.messages()).unwrap()).await;
+        (judge(&published, &self.history.entries(), &self.failures.all()), handled)
+    }
+
+    /// Everything that was published is handled in order, and the servers know it.
+    pub(crate) async fn finish(mut self) {
+        let (verdict, handled) = self.verdict().await;
+        if !verdict.is_clean() || handled.is_err() {
+            self.fail(&format!("{verdict}\n{handled:?}"));
+        }
+        self.settled(Instant::now()).await;
         let kept = self.outline.retention == Retention::Limits;
         let empty = wait_for(DEADLINE, "the servers to have nothing left to deliver", || async {
             let found = observe::consumers(&self.judge, STREAM).await.map_err(|error| error.to_string())?;
@@ -269,20 +277,15 @@ impl Story {
             done.then_some(()).ok_or(format!("{left} left, {stored} stored, {} consumers", found.len()))
         })
         .await;
-        let verdict = judge(&published, &self.history.entries(), &self.failures.all());
-        if !verdict.is_clean() || handled.is_err() {
-            self.fail(&format!("{verdict}\n{handled:?}"));
-        }
         self.right(empty);
         self.conductor.abort();
-        self.say(&format!("{verdict}"));
-        let figures = self.figures();
         // Past the capture of tests that pass: the figures are for people.
         let _ = writeln!(
             std::io::stderr(),
-            "{} (seed {}): {verdict}\n  {figures}\n  {:?}",
+            "{} (seed {}): {verdict}\n  {}\n  {:?}",
             self.outline.name,
             self.seed,
+            self.figures(),
             self.failures.counts()
         );
         self.pool.stop().await;
