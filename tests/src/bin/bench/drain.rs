@@ -71,7 +71,9 @@ async fn over(fleet: &Fleet, time: Duration) -> f64 {
 fn between(counts: &[(Duration, u64)], from: Duration, until: Duration) -> f64 {
     let at = |moment: Duration| counts.iter().find(|(at, _)| *at >= moment).or(counts.last());
     match (at(from), at(until)) {
-        (Some(first), Some(last)) if last.0 > first.0 => rate(last.1 - first.1, last.0 - first.0),
+        (Some(first), Some(last)) if last.0 > first.0 => {
+            rate(last.1 - first.1, last.0.saturating_sub(first.0))
+        }
         _ => 0.0,
     }
 }

@@ -90,6 +90,12 @@ impl Handler for Noting {
     }
 }
 
+/// A worker, and how to end it.
+struct Running {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<(), RunError>>,
+}
+
 /// A server, a set, its workers and a conductor.
 pub(crate) struct Fleet {
     _server: NatsServer,
@@ -97,7 +103,7 @@ pub(crate) struct Fleet {
     pub(crate) desk: Desk,
     conductor: JoinHandle<()>,
     pub(crate) noting: Arc<Noting>,
-    workers: Vec<(oneshot::Sender<()>, JoinHandle<Result<(), RunError>>)>,
+    workers: Vec<Running>,
 }
 
 impl Fleet {
@@ -132,7 +138,7 @@ impl Fleet {
                 let _ = stopped.await;
             };
             let task = tokio::spawn(worker.run_until(Arc::clone(&self.noting), shutdown));
-            self.workers.push((stop, task));
+            self.workers.push(Running { stop, task });
         }
         lanekeeper_tests::wait_for(DEADLINE, "the workers to be in place", || async {
             connected.iter().all(|status| status().connected && status().in_place)
@@ -166,7 +172,7 @@ impl Fleet {
 
     pub(crate) async fn stop(self) -> Result<()> {
         self.conductor.abort();
-        for (stop, task) in self.workers {
+        for Running { stop, task } in self.workers {
             let _ = stop.send(());
             task.await??;
         }
