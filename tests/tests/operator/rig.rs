@@ -245,7 +245,7 @@ impl Rig {
 
     /// Partitions whose lane is open in the record, in order.
     pub(crate) async fn open_partitions(&self, set: &str) -> Vec<u32> {
-        let record = self.record(set).await;
+        let record = Box::pin(self.record(set)).await;
         let lanes = record.iter().flat_map(|record| &record.lanes);
         let mut open: Vec<u32> =
             lanes.filter(|lane| lane.state == LaneState::Open).map(|lane| lane.share.partition()).collect();
