@@ -32,6 +32,7 @@ async fn an_operator_that_does_not_wait_for_those_who_hold_a_message_is_found() 
         story.flows().await;
     }
     let (verdict, _) = story.verdict().await;
-    assert!(verdict.report.out_of_order.count + verdict.report.overlaps.count > 0, "{verdict}");
-    assert!(verdict.unexplained > 0, "{verdict}");
+    // Whether two handlers of a key also meet depends on where its next worker is; that a message in hand comes again
+    // does not. This is what every story demands.
+    assert!(!verdict.is_clean() && verdict.unexplained > 0, "{verdict}");
 }

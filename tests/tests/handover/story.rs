@@ -326,7 +326,17 @@ impl Story {
     }
 
     fn fail(&self, why: &str) -> ! {
-        let mut text = format!("{}: {why}\nrepeat it with {}={}", self.outline.name, chance::SEED, self.seed);
+        panic!("{}: {why}", self.outline.name);
+    }
+}
+
+/// However a story fails, it says how to repeat it and what happened last.
+impl Drop for Story {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        let mut text = format!("{}: repeat it with {}={}", self.outline.name, chance::SEED, self.seed);
         for line in &self.lines {
             let _ = write!(text, "\n  {line}");
         }
@@ -335,6 +345,6 @@ impl Story {
             let _ =
                 write!(text, "\n  broken from {from:.3} to {until:.3}: {} {:?}", failure.what, failure.whose);
         }
-        panic!("{text}");
+        eprintln!("{text}");
     }
 }
