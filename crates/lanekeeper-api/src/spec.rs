@@ -24,7 +24,7 @@ pub use self::{
     nats::{ClientSecretRef, Nats, SecretKeyRef, Tls},
     rescale::Rescale,
     stream::{Management, Retention, Storage, Stream},
-    worker::{Embedded, Handler, Http, Resources, Worker},
+    worker::{Embedded, Handler, Http, Journal, Resources, Worker},
 };
 use crate::{crd::rule, status::OrderedPartitionSetStatus};
 
@@ -87,6 +87,11 @@ use crate::{crd::rule, status::OrderedPartitionSetStatus};
         // a regular expression made from the subject is twelve times over the cost that API servers allow.)
         "self.stream.subjects.exists(s, self.mapping.subject.startsWith(s.split('*')[0].split('>')[0]) && (s.endsWith('>') || (!self.mapping.subject.endsWith('>') && s.split('.').size() == self.mapping.subject.split('.').size())))",
         "spec.mapping.subject: must be covered by one of spec.stream.subjects"
+    ),
+    validation = rule(
+        // Necessary and cheap; wildcards of the stream's subjects are left to the checks in Rust.
+        "!has(self.worker.journal) || !self.stream.subjects.exists(s, s == self.worker.journal.subject + '.*' || (s.endsWith('.>') && !s.contains('*') && (self.worker.journal.subject + '.').startsWith(s.split('>')[0])))",
+        "spec.worker.journal.subject: must not be below a subject of spec.stream.subjects; the stream would keep its own journal"
     ),
     validation = rule(
         "!has(self.consumer.replicas) || (self.stream.retention == 'Limits' ? self.consumer.replicas <= self.stream.replicas : self.consumer.replicas == self.stream.replicas)",

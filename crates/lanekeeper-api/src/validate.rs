@@ -4,6 +4,7 @@
 //! version may have let a set through, because the rules there cannot see everything, and because the rest of
 //! the operator should get values that cannot be wrong. Pure: nothing is asked of any server.
 
+mod journal;
 mod mapping;
 mod nats;
 mod pod_template;
@@ -193,5 +194,6 @@ fn settings(
             ExhaustedPolicy::Block => record::ExhaustedPolicy::Block,
         },
         paused: spec.paused,
+        journal: journal::check(spec.worker.journal.as_ref(), &spec.stream, findings),
     }
 }

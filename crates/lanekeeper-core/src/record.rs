@@ -191,6 +191,9 @@ pub struct LaneSettings {
     /// Lanes stop after the message in hand.
     #[serde(default)]
     pub paused: bool,
+    /// The journal's subject: each handling is published below it. `None`: no journal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journal: Option<String>,
 }
 
 /// What the workers of one partition are to do: written by the operator only, by compare-and-set.

@@ -137,6 +137,7 @@ mod tests {
             retry,
             on_exhausted: ExhaustedPolicy::Block,
             paused: false,
+            journal: None,
         };
         let assignment = Assignment {
             v: VERSION,

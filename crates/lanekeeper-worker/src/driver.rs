@@ -12,6 +12,7 @@ use std::{
 use futures::FutureExt;
 use lanekeeper_core::{
     invariants::LaneMonitor,
+    journal::Ending,
     lane::{ConsumerFacts, Delivered, Event, Lane, Outcome},
     record::Assignment,
 };
@@ -27,6 +28,7 @@ use tracing::Instrument;
 
 use crate::{
     handler::{Handler, HandlerError},
+    journal::Journal,
     keys::{KeyCommand, KeyEvent, Keys},
     metrics::Metrics,
     status::{Board, HEARTBEAT},
@@ -74,6 +76,7 @@ pub(crate) struct Driver<H> {
     monitor: LaneMonitor,
     link: LaneLink,
     keys: Keys,
+    journal: Journal,
     inspector: Inspector,
     connection: Connection,
     handler: Arc<H>,
@@ -103,6 +106,7 @@ pub(crate) struct Parts<H> {
     pub(crate) lane: Lane,
     pub(crate) link: LaneLink,
     pub(crate) keys: Keys,
+    pub(crate) journal: Journal,
     pub(crate) connection: Connection,
     pub(crate) handler: Arc<H>,
     pub(crate) board: Arc<Board>,
@@ -119,6 +123,7 @@ impl<H: Handler> Driver<H> {
             monitor: LaneMonitor::new(),
             link: parts.link,
             keys: parts.keys,
+            journal: parts.journal,
             inspector: Inspector::new(parts.connection.clone()),
             connection: parts.connection,
             handler: parts.handler,
@@ -229,13 +234,19 @@ impl<H: Handler> Driver<H> {
     async fn handled(&mut self, result: Result<(), HandlerError>) {
         self.running = None;
         self.metrics.handling(self.start.elapsed().saturating_sub(self.running_since));
-        let outcome = match result {
-            Ok(()) => Outcome::Done,
-            Err(HandlerError::Retry { reason, after }) => Outcome::Retry { reason, after },
-            Err(HandlerError::Permanent { reason }) => Outcome::Permanent { reason },
-            Err(HandlerError::Wait { reason, after }) => Outcome::Wait { reason, after },
-            Err(HandlerError::Unreachable { reason }) => Outcome::Unreachable { reason },
+        let (ending, outcome) = match result {
+            Ok(()) => (Ending::Done, Outcome::Done),
+            Err(HandlerError::Retry { reason, after }) => (Ending::Failed, Outcome::Retry { reason, after }),
+            Err(HandlerError::Permanent { reason }) => (Ending::Permanent, Outcome::Permanent { reason }),
+            Err(HandlerError::Wait { reason, after }) => (Ending::Waited, Outcome::Wait { reason, after }),
+            Err(HandlerError::Unreachable { reason }) => {
+                (Ending::Unreachable, Outcome::Unreachable { reason })
+            }
         };
+        // Before the lane acknowledges.
+        if self.journal.is_open() {
+            self.journal.ended(ending, &self.metrics).await;
+        }
         self.tell(Event::Handled(outcome)).await;
     }
 

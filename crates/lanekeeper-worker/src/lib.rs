@@ -25,6 +25,7 @@ mod driver;
 mod environment;
 mod handler;
 mod http;
+mod journal;
 mod keys;
 pub mod logging;
 mod message;

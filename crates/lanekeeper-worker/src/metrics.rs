@@ -42,6 +42,7 @@ pub(crate) struct Metrics {
     overtaken: Counter,
     deadline_losses: Counter,
     shutdown_cuts: Counter,
+    journal_failures: Counter,
     violations: Family<InvariantLabel, Counter>,
     handling: Histogram,
     lag: Gauge,
@@ -85,6 +86,10 @@ impl Metrics {
         let deadline_losses =
             counter("deadline_losses", "Messages given up because their deadline passed without proof");
         let shutdown_cuts = counter("shutdown_cuts", "Handlings cut short by a shutdown");
+        let journal_failures = counter(
+            "journal_failures",
+            "Entries of the journal that were not sent, or that the server refused",
+        );
         let connects = counter("nats_connects", "Times that the connection to NATS came up");
         let violations = Family::<InvariantLabel, Counter>::default();
         lane.register(
@@ -121,6 +126,7 @@ impl Metrics {
             overtaken,
             deadline_losses,
             shutdown_cuts,
+            journal_failures,
             violations,
             handling,
             lag,
@@ -156,6 +162,10 @@ impl Metrics {
 
     pub(crate) fn violation(&self, invariant: LaneInvariant) {
         self.violations.get_or_create(&InvariantLabel { invariant: invariant.name() }).inc();
+    }
+
+    pub(crate) fn journal_failure(&self) {
+        self.journal_failures.inc();
     }
 
     pub(crate) fn handling(&self, time: Duration) {

@@ -17,6 +17,7 @@ use crate::{
     environment::{Environment, EnvironmentError},
     handler::Handler,
     http::{HttpHandler, HttpHandlerError},
+    journal::Journal,
     keys::{Identity, Keys},
     metrics::Metrics,
     status::{Board, Status},
@@ -167,11 +168,14 @@ impl Worker {
             partition: self.partition,
         };
         tracing::info!(instance = identity.holder.instance, "starting");
+        let journal =
+            Journal::new(identity.set.clone(), self.partition, identity.holder.clone(), connection.clone());
         let keys = Keys::start(identity, Arc::clone(&self.board));
         let parts = Parts {
             lane: Lane::new(self.options),
             link,
             keys,
+            journal,
             connection,
             handler,
             board: self.board,

@@ -63,6 +63,7 @@ impl Rig {
             retry,
             on_exhausted: ExhaustedPolicy::Block,
             paused: false,
+            journal: None,
         };
         Self { server, connection, bucket, set: SetName::new("shop", "orders"), mapping, settings }
     }

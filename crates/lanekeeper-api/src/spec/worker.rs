@@ -34,6 +34,10 @@ pub struct Worker {
     #[serde(default, skip_serializing_if = "Resources::is_empty")]
     pub resources: Resources,
 
+    /// Each handling is published, for `kubectl lanes audit` or for you. Nothing is published when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journal: Option<Journal>,
+
     /// A pod template (`metadata` and `spec`) for the lanes' pods. With `http`, its container `handler` is yours.
     // The default keeps the hand-made schema from being required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,6 +100,26 @@ impl Default for Embedded {
     fn default() -> Self {
         Self { timeout_seconds: default_timeout_seconds() }
     }
+}
+
+/// Where handlings are published.
+#[derive(Serialize, Deserialize, KubeSchema, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Journal {
+    /// The subject, without wildcards. Partition 3 publishes to it with `.3` behind it; a stream of yours may keep
+    /// what is published, but not the set's own.
+    #[schemars(length(min = 1, max = 256))]
+    #[x_kube(
+        validation = rule(
+            "self.matches('^[^.*>\\\\s]+([.][^.*>\\\\s]+)*$')",
+            "spec.worker.journal.subject: must be tokens joined by dots, without wildcards, white space or empty tokens"
+        ),
+        validation = rule(
+            "!self.startsWith('$') && self != 'lanes' && !self.startsWith('lanes.')",
+            "spec.worker.journal.subject: must not begin with 'lanes.' or '$', which are reserved"
+        )
+    )]
+    pub subject: String,
 }
 
 /// Compute resources of a container.

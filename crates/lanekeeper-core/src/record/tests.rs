@@ -22,6 +22,7 @@ fn assignment() -> Assignment {
             },
             on_exhausted: ExhaustedPolicy::Block,
             paused: false,
+            journal: None,
         },
     }
 }

@@ -117,6 +117,7 @@ static WANTED: LazyLock<Wanted> = LazyLock::new(|| Wanted {
         retry: Retry { initial_backoff_milliseconds: 1, max_backoff_milliseconds: 1, max_attempts: 0 },
         on_exhausted: ExhaustedPolicy::Block,
         paused: false,
+        journal: None,
     },
 });
 

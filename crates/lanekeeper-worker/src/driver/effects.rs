@@ -41,17 +41,28 @@ impl<H: Handler> Driver<H> {
                     self.link.progress(&known.delivery.ack, token).await;
                 }
             }
-            Effect::Handle { message, attempt } => self.handle(message, attempt),
-            Effect::Cancel => self.running = None,
+            Effect::Handle { message, attempt } => self.handle(message, attempt).await,
+            Effect::Cancel => {
+                self.running = None;
+                self.journal.stopped();
+            }
             Effect::Forget { message } => self.known.retain(|known| known.id != message),
-            Effect::Note(note) => self.note(&note),
+            Effect::Note(note) => {
+                self.note(&note);
+                if self.journal.is_open() {
+                    self.journal.note(&note, &self.metrics).await;
+                }
+            }
             Effect::Exit => self.exit = true,
         }
     }
 
-    fn handle(&mut self, message: u64, attempt: u64) {
+    async fn handle(&mut self, message: u64, attempt: u64) {
         let Some(known) = self.known.iter().find(|known| known.id == message) else { return };
         let message = Message::new(known.delivery.clone(), Arc::clone(&known.assignment), attempt);
+        if let Some(subject) = &known.assignment.settings.journal {
+            self.journal.begin(subject, known.assignment.incarnation, &message, &self.metrics).await;
+        }
         let handler = Arc::clone(&self.handler);
         self.running_since = self.now;
         self.running = Some(Box::pin(async move { handler.handle(&message).await }));

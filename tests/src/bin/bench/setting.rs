@@ -89,6 +89,7 @@ impl Setting {
                 retry,
                 on_exhausted: ExhaustedPolicy::Block,
                 paused: false,
+                journal: None,
             },
         };
         let key = self.set.assignment_key(0);

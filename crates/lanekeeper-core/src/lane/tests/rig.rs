@@ -57,6 +57,7 @@ pub(super) fn assignment(incarnation: u64) -> Assignment {
             },
             on_exhausted: ExhaustedPolicy::Block,
             paused: false,
+            journal: None,
         },
     }
 }
