@@ -73,8 +73,49 @@ pub(crate) struct Watching {
     pub(crate) timeout: Option<Duration>,
 }
 
+/// What of a journal is judged, and how.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AuditFlags {
+    /// The stream that has the journal; the one that takes its subject when absent.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) stream: Option<String>,
+    /// Follow the journal as it is written, until Ctrl-C.
+    #[arg(long, conflicts_with_all = ["stream", "since", "from", "against_stream"])]
+    pub(crate) live: bool,
+    /// End after this long, such as 10m.
+    #[arg(long = "for", value_name = "DURATION", requires = "live", value_parser = age::parse)]
+    pub(crate) duration: Option<Duration>,
+    /// Begin with what was written at this time (RFC 3339) or so long ago, such as 2h.
+    #[arg(long, value_name = "TIME", conflicts_with = "from", value_parser = age::point)]
+    pub(crate) since: Option<String>,
+    /// Begin with this number of the journal's stream.
+    #[arg(long, value_name = "SEQUENCE")]
+    pub(crate) from: Option<u64>,
+    /// Compare with the set's own stream too: everything up to the lanes' floors must have been handled.
+    #[arg(long)]
+    pub(crate) against_stream: bool,
+    /// The journal's subject, when the set has none any more.
+    #[arg(long, value_name = "SUBJECT")]
+    pub(crate) subject: Option<String>,
+    /// How far the clocks of two pods may be apart.
+    #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = age::parse)]
+    pub(crate) clock_tolerance: Duration,
+    /// How many cases of each violation are shown.
+    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
+    pub(crate) examples: usize,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Judge by a set's journal whether every key was handled in order. Fails when not.
+    Audit {
+        /// The set.
+        set: String,
+        #[command(flatten)]
+        flags: AuditFlags,
+        #[command(flatten)]
+        nats: NatsFlags,
+    },
     /// Show how sets are: all of a namespace, or one with its conditions and lanes.
     Status {
         /// The set.
@@ -146,6 +187,9 @@ mod tests {
     fn what_cannot_be_meant_is_refused() {
         for line in [
             "status orders -A",
+            "audit",
+            "audit orders --for 1m",
+            "audit orders --live --since 1h",
             "where orders",
             "where orders a --subject b",
             "where",

@@ -5,6 +5,7 @@
 
 mod age;
 mod arguments;
+mod audit;
 mod cluster;
 mod lane;
 mod look;
@@ -45,6 +46,11 @@ enum Failure {
     Watch(#[from] watch::WatchError),
     #[error("the answer cannot be written as JSON: {0}")]
     Json(serde_json::Error),
+    #[error(transparent)]
+    Audit(#[from] Box<audit::AuditError>),
+    /// An answer, and not a good one.
+    #[error("{0}")]
+    Violated(String),
 }
 
 impl From<look::LookError> for Failure {
@@ -67,6 +73,10 @@ async fn main() -> ExitCode {
             print!("{text}");
             ExitCode::SUCCESS
         }
+        Err(Failure::Violated(text)) => {
+            print!("{text}");
+            ExitCode::FAILURE
+        }
         Err(failure) => {
             eprintln!("error: {failure}");
             ExitCode::FAILURE
@@ -81,6 +91,15 @@ async fn run(arguments: Arguments) -> Result<String, Failure> {
             let version =
                 Version { version: env!("CARGO_PKG_VERSION"), api_version: "lanekeeper.dev/v1alpha1" };
             write(format, &version, |it| format!("kubectl-lanes {} ({})\n", it.version, it.api_version))
+        }
+        Command::Audit { set: name, flags, nats } => {
+            let cluster = Cluster::connect(&arguments.connection).await?;
+            let set = cluster.set(&name).await?;
+            let validated = lanekeeper_api::validate(&set)
+                .map_err(|wrong| Failure::Invalid { set: name, wrong: invalid::summary(&wrong) })?;
+            let audit = audit::audit(&cluster, &validated, &nats, &flags).await.map_err(Box::new)?;
+            let text = write(format, &audit, audit::render)?;
+            if audit.is_clean() { Ok(text) } else { Err(Failure::Violated(text)) }
         }
         Command::Status { set, all_namespaces, no_nats, nats, watching } => {
             let cluster = Cluster::connect(&arguments.connection).await?;

@@ -4,6 +4,7 @@
 //! taken for deleted.
 
 mod consumers;
+mod messages;
 mod stored;
 mod wire;
 
@@ -18,6 +19,9 @@ use crate::{
 };
 pub(crate) use consumers::consumer_info;
 pub use consumers::{consumer, consumers};
+pub use messages::{
+    Followed, From, Keeping, MessagesError, StoredMessage, follow, keeping, last_under, messages,
+};
 pub use stored::{Stored, stored_after, stored_between};
 pub(crate) use wire::{ConsumerInfo, Object, StreamInfo};
 

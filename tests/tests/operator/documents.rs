@@ -6,6 +6,7 @@ use std::{
 };
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use futures::StreamExt;
 use lanekeeper_nats::{ConnectSettings, Connection, Files};
 use lanekeeper_tests::{LATEST, NatsServer, wait_until};
 use lanekeeper_worker::{HandlerError, Message, Worker, handler};
@@ -114,6 +115,7 @@ async fn the_documented_permissions_are_enough_to_make_serve_change_repair_and_d
     let mut spec = rig.spec(1);
     spec["deletionPolicy"] = json!("Delete");
     spec["nats"]["credentialsSecretRef"] = json!({"name": "nats-operator", "key": "user.creds"});
+    spec["worker"]["journal"] = json!({"subject": "audit.orders"});
     spec["nats"]["workerCredentialsSecretRef"] = json!({"name": "nats-worker", "key": "user.creds"});
     rig.create("orders", spec).await.unwrap();
     rig.wait_lanes("orders").await;
@@ -134,11 +136,15 @@ async fn the_documented_permissions_are_enough_to_make_serve_change_repair_and_d
     let all = Connection::connect(settings(&rig, &account.credentials(&json!({"pub": {}, "sub": {}}))))
         .await
         .unwrap();
+    let audit = all.client().subscribe("audit.orders.*").await.unwrap();
+    all.client().flush().await.unwrap();
     for key in ["a", "b", "c"] {
         all.context().publish(format!("orders.{key}"), "x".into()).await.unwrap().await.unwrap();
     }
     wait_until(DEADLINE, "the worker to handle all", || async { *handled.lock().unwrap() == [1, 2, 3] })
         .await;
+    let written = tokio::time::timeout(DEADLINE, audit.take(3).count()).await;
+    assert_eq!(written, Ok(3), "it keeps its journal");
 
     // Change, while the worker holds the lane.
     rig.patch("orders", json!({"spec": {"partitions": 2}})).await;

@@ -311,7 +311,8 @@ where
 {
     let wanted = &wanted;
     wait_until(DEADLINE, what, || {
-        let answer = ask();
+        // What is asked may be large.
+        let answer = Box::pin(ask());
         async move {
             let found = answer.await;
             if found == *wanted { Ok(()) } else { Err(format!("it is {found:?}, wanted {wanted:?}")) }

@@ -10,8 +10,9 @@ use futures::StreamExt;
 use lanekeeper_core::{
     fence::Fence,
     journal::{Checker, Ending, Entry, Options, Report},
+    stream::Retention,
 };
-use lanekeeper_tests::{TcpProxy, wait_until};
+use lanekeeper_tests::{LATEST, NatsServer, TcpProxy, wait_until};
 use lanekeeper_worker::{HandlerError, Message};
 
 use crate::{
@@ -222,7 +223,7 @@ async fn a_handling_whose_deadline_passed_is_an_entry_and_ends_before_the_next_b
 async fn a_journal_is_switched_on_and_off_while_the_lane_goes_on() {
     let mut rig = audited().await;
     rig.settings.journal = None;
-    rig.open().await;
+    let consumer = rig.open().await;
     let journal = Journal::default();
     let worker = rig.start(Script::taking(&journal, ms(0)));
     rig.publish_many("k", 3).await;
@@ -239,6 +240,7 @@ async fn a_journal_is_switched_on_and_off_while_the_lane_goes_on() {
                 journal.done().contains(&sequence).then_some(()).ok_or("it is not")
             })
             .await;
+            rig.wait_settled(&consumer).await;
             let written = entries(&rig).await.len() > before;
             (written == wanted.is_some()).then_some(()).ok_or(format!("{before} entries"))
         })
@@ -276,23 +278,20 @@ async fn a_journal_that_may_not_be_published_is_counted_and_holds_nothing_up() {
     let config = r#"accounts { A { jetstream: enabled, users: [
         {user: all, password: x}
         {user: worker, password: x, permissions: {publish: {deny: ["audit.>"]}}}
-    ] } }"#;
-    let server = lanekeeper_tests::NatsServer::builder(lanekeeper_tests::LATEST).config(config).start().await;
-    let all = server.url().replace("nats://", "nats://all:x@");
-    let mut rig = Rig::at(server, lanekeeper_core::stream::Retention::Limits, &all).await;
+    ] } }
+    no_auth_user: all"#;
+    let server = NatsServer::builder(LATEST).config(config).start().await;
+    let mut rig = Rig::on(server, Retention::Limits).await;
     rig.settings.journal = Some(SUBJECT.into());
     let consumer = rig.open().await;
     let journal = Journal::default();
     let handler = HttpScript::taking(&journal, ms(0)).await;
-    let url = rig.server.url().replace("nats://", "nats://worker:x@");
-    let worker = WorkerProcess::start_with(
-        &rig,
-        "worker",
-        &handler.url(),
-        &[],
-        &[("LANEKEEPER_NATS_SERVERS", url.as_str())],
-    )
-    .await;
+    let folder = tempfile::tempdir().unwrap();
+    for (name, value) in [("user", "worker"), ("password", "x")] {
+        std::fs::write(folder.path().join(name), value).unwrap();
+    }
+    let files = [("LANEKEEPER_NATS_AUTH_DIR", folder.path().to_str().unwrap())];
+    let worker = WorkerProcess::start_with(&rig, "worker", &handler.url(), &[], &files).await;
     rig.publish_many("k", 5).await;
     rig.wait_settled(&consumer).await;
     assert_eq!(journal.done(), [1, 2, 3, 4, 5]);

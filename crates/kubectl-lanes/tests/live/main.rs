@@ -8,6 +8,7 @@
 #[path = "../../../../tests/tests/operator/rig.rs"]
 mod rig;
 
+mod audit;
 mod calling;
 mod plan;
 mod reach;
