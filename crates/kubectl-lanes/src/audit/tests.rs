@@ -28,7 +28,7 @@ fn lane(incarnation: u64, share: Share, floors: Vec<Floor>) -> LaneRecord {
     }
 }
 
-fn record(lanes: Vec<LaneRecord>) -> Record {
+fn record(lanes: &[LaneRecord]) -> Record {
     let text = |text: &str| text.to_owned();
     let owner = Owner { cluster: text("c"), namespace: text("shop"), name: text("orders"), uid: text("u") };
     let json = serde_json::json!({
@@ -92,7 +92,7 @@ fn judged(entries: &[Entry], floor: u64, published: &[(u64, i64)], last: u64) ->
         reader.stored(&stored_entry(entry));
     }
     let expected = Expected {
-        record: record(vec![lane(1, whole(), Vec::new())]),
+        record: record(&[lane(1, whole(), Vec::new())]),
         floors: BTreeMap::from([(1, floor)]),
         stored: stored(published),
     };
@@ -127,7 +127,7 @@ fn floors_that_a_lane_inherited_count_for_the_keys_that_they_are_of() {
     let (even, odd) = (Share::new(2, 0).unwrap(), Share::new(2, 1).unwrap());
     let floors = vec![Floor { share: odd, sequence: 5 }, Floor { share: even, sequence: 3 }];
     let expected = Expected {
-        record: record(vec![lane(3, whole(), floors)]),
+        record: record(&[lane(3, whole(), floors)]),
         floors: BTreeMap::from([(3, 3)]),
         stored: stored(&[(3, 70), (4, 70), (5, 70), (6, 70)]),
     };
