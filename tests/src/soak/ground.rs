@@ -55,6 +55,7 @@ impl Ground {
             retry: Retry { initial_backoff_milliseconds: 50, max_backoff_milliseconds: 300, max_attempts: 3 },
             on_exhausted: ExhaustedPolicy::Block,
             paused: false,
+            journal: None,
         };
         let set = SetName::new("shop", "orders");
         let owner = Owner {
