@@ -172,9 +172,13 @@ impl Fleet {
 
     pub(crate) async fn stop(self) -> Result<()> {
         self.conductor.abort();
-        for Running { stop, task } in self.workers {
+        // All at once: each one cancels its pull first, which takes a moment.
+        let ends = self.workers.into_iter().map(|Running { stop, task }| {
             let _ = stop.send(());
-            task.await??;
+            task
+        });
+        for ended in futures::future::join_all(ends).await {
+            ended??;
         }
         Ok(())
     }
