@@ -12,12 +12,17 @@ use lanekeeper_core::{
 };
 use lanekeeper_nats::{Bucket, ConnectSettings, Connection, provision};
 
+use crate::wait_until;
+
 /// The stream's name.
 pub const STREAM: &str = "ORDERS";
 /// Subjects are this, a dot, and the key.
 pub const PREFIX: &str = "orders";
 /// A request that is not answered in this time was lost: shorter than a user would have it, so that runs go on.
 const REQUEST: Duration = Duration::from_secs(1);
+
+/// Until servers take a stream.
+const START: Duration = Duration::from_secs(30);
 
 /// Where a set is.
 #[derive(Debug, Clone)]
@@ -90,9 +95,11 @@ impl Ground {
             duplicate_window_seconds: None,
         };
         let owner = StreamOwner { id: "bare/shop/orders".into(), uid: "uid".into() };
-        provision::create_stream(&connection, &spec, &owner).await.expect("the stream can be made");
+        // Servers that have just become a cluster refuse for a moment what needs all of them.
+        wait_until(START, "the stream to be made", || provision::create_stream(&connection, &spec, &owner))
+            .await;
         let bucket = Bucket::new(connection, DEFAULT_BUCKET);
-        bucket.ensure(shape.replicas).await.expect("the bucket can be made");
+        wait_until(START, "the bucket to be made", || bucket.ensure(shape.replicas)).await;
         ground
     }
 
