@@ -45,6 +45,10 @@ test-cluster: tools ## The dev cluster itself: starts, works, and leaves nothing
 cases: tools ## The shared situations at full length (takes about an hour)
 	LANEKEEPER_CASES=full cargo test -p lanekeeper-tests --no-fail-fast -- --nocapture
 
+.PHONY: soak
+soak: tools ## Random changes of N with kills in between on a whole cluster, checked (MINUTES=20)
+	LANEKEEPER_SOAK_MINUTES=$(or $(MINUTES),20) cargo test -p lanekeeper-tests --test cluster soak -- --nocapture
+
 .PHONY: model
 model: ## Every state of the handover under each failure and pairs of them (stateright)
 	LANEKEEPER_MODEL=full LANEKEEPER_MODEL_SECONDS=60 LANEKEEPER_WALKS=200 cargo test --release -p lanekeeper-core --test handover -- --nocapture

@@ -1,10 +1,10 @@
 //! What happens to order when workers die in the middle of the flow (P13 without a standby).
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
 use lanekeeper_tests::{flights::data::numbered, journal::Entry, wait_until};
 
-use crate::{PODS, machine::beside_others, story::Story};
+use crate::{PODS, machine::beside_others, process, story::Story};
 
 /// Four lanes with 20 keys: about 12 s of work.
 const EACH: u64 = 60;
@@ -41,9 +41,8 @@ async fn a_lane_process_killed_in_the_middle_goes_on_in_its_pod() {
     let _shared = beside_others().await;
     let story = flowing("lane-killed").await;
     let victim = story.worker(1).await;
-    let pid = lane_process(&story.namespace, &victim);
-    let killed = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
-    assert!(killed.success());
+    let variables = [format!("LANEKEEPER_POD={victim}"), format!("LANEKEEPER_NAMESPACE={}", story.namespace)];
+    process::kill(process::find(&variables, "lanekeeper-work").expect("the pod has a lane"));
     wait_until(PODS, "the lane to be started again", || async {
         let restarts = restarts_of_lane(&story, &victim).await;
         if restarts > 0 { Ok(()) } else { Err("it was not") }
@@ -72,19 +71,6 @@ async fn a_worker_deployment_deleted_by_hand_comes_back_and_nothing_is_lost() {
     let report = story.wait_for_all_in_order().await;
     println!("deployment deleted: {} repeats", report.repeats);
     story.wait_until_ready().await;
-}
-
-/// The process of a pod's lane, which on this node is a process of this machine.
-fn lane_process(namespace: &str, pod: &str) -> u32 {
-    let wanted = [format!("LANEKEEPER_POD={pod}"), format!("LANEKEEPER_NAMESPACE={namespace}")];
-    let is_it = |pid: u32| {
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        let variables: Vec<_> = environment.split(|byte| *byte == 0).collect();
-        wanted.iter().all(|one| variables.contains(&one.as_bytes()))
-    };
-    let mut pids =
-        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.find(|pid| is_it(*pid)).unwrap_or_else(|| panic!("no process of pod {pod} was found"))
 }
 
 async fn restarts_of_lane(story: &Story, pod: &str) -> u64 {

@@ -15,8 +15,10 @@ mod install;
 mod machine;
 mod nats_down;
 mod plugin;
+mod process;
 mod rig;
 mod siblings;
+mod soak;
 mod story;
 mod uninstall;
 

@@ -43,6 +43,15 @@ pub(crate) struct Story {
 impl Story {
     /// Makes the namespace and NATS, and the set's manifest with this many partitions. Nothing is applied yet.
     pub(crate) async fn begin(name: &str, partitions: u32) -> Self {
+        Self::begin_on(name, partitions, |_, _| {}).await
+    }
+
+    /// The same with changes of the manifests of NATS, which hears of the namespace.
+    pub(crate) async fn begin_on(
+        name: &str,
+        partitions: u32,
+        change: impl FnOnce(&mut Vec<Value>, &str),
+    ) -> Self {
         let machine = Machine::get();
         let kubectl = Kubectl::new(&machine.cluster).await.unwrap();
         let namespace = format!("{name}-{}", std::process::id());
@@ -60,6 +69,7 @@ impl Story {
         for object in nats.iter_mut().filter(|object| object["kind"] == "StatefulSet") {
             put(object, "/spec/template/spec/volumes/0", claim("data", "nats")).unwrap();
         }
+        change(&mut nats, &namespace);
         kubectl.apply(&nats).unwrap();
         let rollout = ["-n", &namespace, "rollout", "status", "statefulset/nats", "--timeout=120s"];
         kubectl.run(&rollout).unwrap();
@@ -157,13 +167,22 @@ impl Story {
         let publisher = Publisher::new(self.jetstream.clone(), STREAM, SUBJECT);
         let base = publisher.last_sequence().await.unwrap();
         publisher.publish(base, &messages, |_| {}).await.unwrap();
+        self.has_published(messages);
+    }
+
+    /// Counts messages that somebody else published as this story's.
+    pub(crate) fn has_published(&mut self, messages: Vec<Message>) {
         self.published.extend(messages);
     }
 
     /// Everything that was handled so far, by pods that are gone as well.
     pub(crate) fn entries(&self) -> Vec<Entry> {
-        let files = fs::read_dir(self.folder.path().join("journal")).unwrap();
-        files.flat_map(|file| read_journal(&file.unwrap().path())).collect()
+        self.journals().entries()
+    }
+
+    /// The handlers' journals.
+    pub(crate) fn journals(&self) -> Journals {
+        Journals(self.folder.path().join("journal"))
     }
 
     /// How many different messages were handled so far.
@@ -264,6 +283,25 @@ impl Drop for Story {
             // The story's result is known; a cluster that is gone needs no tidying.
             let _ = self.kubectl.run(arguments);
         }
+    }
+}
+
+/// The folder of the handlers' journals, a file for each pod.
+pub(crate) struct Journals(PathBuf);
+
+impl Journals {
+    fn files(&self) -> impl Iterator<Item = PathBuf> {
+        fs::read_dir(&self.0).unwrap().map(|file| file.unwrap().path())
+    }
+
+    fn entries(&self) -> Vec<Entry> {
+        self.files().flat_map(|file| read_journal(&file)).collect()
+    }
+
+    /// How many handlings there were, without a look at what they were.
+    pub(crate) fn count(&self) -> usize {
+        let lines = |file: PathBuf| String::from_utf8_lossy(&fs::read(file).unwrap()).matches('\n').count();
+        self.files().map(lines).sum()
     }
 }
 
