@@ -12,7 +12,7 @@ help: ## List the targets
 
 .PHONY: demo
 demo: ## From nothing to ordered messages through pods, and a verdict (FLIGHTS=all for the whole data set)
-	cargo run --quiet -p lanekeeper-tests --bin demo
+	cargo run -p lanekeeper-tests --bin demo
 
 .PHONY: demo-stop
 demo-stop: ## End the demo's cluster and clean up after it
@@ -55,7 +55,7 @@ model: ## Every state of the handover under each failure and pairs of them (stat
 
 .PHONY: bench
 bench: tools ## One lane against nats.go and the round-trip limit; writes target/bench/report.json
-	cargo run --release --quiet -p lanekeeper-tests --bin bench
+	cargo run --release -p lanekeeper-tests --bin bench
 
 .PHONY: check
 check: $(DENY) ## Format, lints, generated files, dependency rule, licences

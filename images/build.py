@@ -85,8 +85,8 @@ def executables(messages: Iterable[str]) -> dict[str, Path]:
 def build_rust(wanted: list[str]) -> dict[str, Path]:
     """Static programs, so that an image needs nothing else."""
     packages = [*(RUST[name] for name in wanted), PLUGIN]
-    say(f"building {' and '.join(packages)} (release; some minutes when nothing is built yet)")
-    command = ["cargo", "build", "--quiet", "--locked", "--release", "--target", host_triple(), "--message-format=json-render-diagnostics"]
+    say(f"building {' and '.join(packages)} (release; 5 to 10 minutes on two cores when nothing is built yet)")
+    command = ["cargo", "build", "--locked", "--release", "--target", host_triple(), "--message-format=json-render-diagnostics"]
     # With --target the flag does not reach build scripts and macros, which must stay dynamic.
     flags = f"{os.environ.get('RUSTFLAGS', '')} -C target-feature=+crt-static".strip()
     made = executables(run([*command, *(word for package in packages for word in ("-p", package, "--bin", package))], "cargo build", {"RUSTFLAGS": flags}).splitlines())

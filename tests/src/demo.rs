@@ -34,7 +34,9 @@ impl Teller {
 /// Runs the demo; whether every message was handled, and in order.
 pub async fn run(amount: Amount) -> Result<bool> {
     let teller = Teller(Instant::now());
-    println!("Lanekeeper demo: departures of 2013, each aircraft's strictly in order");
+    println!(
+        "Lanekeeper demo: departures of 2013, each aircraft's strictly in order (seconds since this line)"
+    );
     let _reservation = cluster::reserve(|text| teller.say("cluster", text))?;
     Cluster::prepare_tools(&["kubectl", "helm", "flights-data"])?;
     // Read beside the preparations: Python needs some seconds for 336,776 rows.
@@ -42,7 +44,8 @@ pub async fn run(amount: Amount) -> Result<bool> {
 
     let cluster = Cluster::chosen()?;
     teller.say("cluster", &format!("ready; export KUBECONFIG={}", cluster.kubeconfig));
-    teller.say("images", "building what changed (minutes the first time, seconds later)");
+    teller
+        .say("images", "building what changed (5 to 10 minutes on two cores the first time, seconds later)");
     let images = Images::build()?;
     images.deliver(&cluster)?;
     teller.say("images", "in the cluster");

@@ -29,7 +29,7 @@ class GoProgram:
     versioned_by: str
     # Variables set by the linker, {version}, {major}, {minor} and {patch} replaced.
     stamps: dict[str, str] = field(default_factory=dict)
-    cold: str = "about a minute"
+    cold: str = "a few seconds"
 
     def version(self) -> str:
         """The version in go.mod; v1 for a program of ours that requires nothing."""

@@ -22,7 +22,7 @@ KUBE = GoProgram(
         f"{COMPONENT_VERSION}.gitMajor": "{major}",
         f"{COMPONENT_VERSION}.gitMinor": "{minor}",
     },
-    "about five minutes on two cores",
+    "5 to 10 minutes on two cores",
 )
 KUBECTL = GoProgram(
     "kubectl",
@@ -35,6 +35,7 @@ KUBECTL = GoProgram(
         f"{COMPONENT_VERSION}.gitMajor": "1",
         f"{COMPONENT_VERSION}.gitMinor": "{minor}",
     },
+    "2 to 4 minutes on two cores",
 )
 HELM = GoProgram(
     "helm",
@@ -42,9 +43,15 @@ HELM = GoProgram(
     "helm.sh/helm/v3/cmd/helm",
     "helm.sh/helm/v3",
     {"helm.sh/helm/v3/internal/version.version": "{version}"},
+    "2 to 4 minutes on two cores",
 )
 COREDNS = GoProgram(
-    "coredns", "tools/coredns", "github.com/coredns/coredns", "github.com/coredns/coredns", {}, "about two minutes"
+    "coredns",
+    "tools/coredns",
+    "github.com/coredns/coredns",
+    "github.com/coredns/coredns",
+    {},
+    "2 to 6 minutes on two cores",
 )
 NATS = GoProgram(
     "nats",
@@ -52,8 +59,9 @@ NATS = GoProgram(
     "github.com/nats-io/natscli/nats",
     "github.com/nats-io/natscli",
     {"main.version": "{version}"},
+    "1 to 4 minutes on two cores",
 )
-PAUSE = GoProgram("pause", "pause", ".", "", {}, "a few seconds")
+PAUSE = GoProgram("pause", "pause", ".", "")
 
 
 def _pause_image() -> Path:
