@@ -23,8 +23,12 @@ tools: ## Build or fetch everything that tests and demo need, into the cache fol
 	$(CLUSTER) tools
 
 .PHONY: test
-test: tools test-python test-go test-cluster ## Every test, from nothing
+test: machine-is-free tools test-python test-go test-cluster ## Every test, from nothing
 	cargo test --workspace --no-fail-fast
+
+.PHONY: machine-is-free
+machine-is-free:
+	@$(CLUSTER) free
 
 .PHONY: test-python
 test-python: ## Unit tests of the Python tools
@@ -38,7 +42,7 @@ test-go: ## Unit tests of the Go programs
 	cd examples/flights/handler && go vet ./... && go test ./...
 
 .PHONY: test-cluster
-test-cluster: tools ## The dev cluster itself: starts, works, and leaves nothing behind
+test-cluster: machine-is-free tools ## The dev cluster itself: starts, works, and leaves nothing behind
 	python3 tests/cluster/smoke.py
 
 .PHONY: cases

@@ -73,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
         "--audit-log", type=Path, metavar="FILE", help="write the API server's audit log (level Metadata)"
     )
     folder(command("stop", _stop, "end the cluster and undo all that it did to the machine"))
+    command("free", _free, "fail when this machine cannot take a whole cluster now, and say what to do")
     folder(command("status", _status, "say how the cluster is; exit code 0 healthy, 1 not, 3 stopped"))
     folder(command("kubeconfig", _kubeconfig, "print the path of the cluster's kubeconfig"))
     use = command("use", _use, f"make the cluster chosen by {choice.VARIABLE} usable; prints a JSON line")
@@ -121,6 +122,10 @@ def _layout(options: argparse.Namespace) -> Layout:
 def _stop(options: argparse.Namespace) -> None:
     layout = _layout(options)
     say(f"stopped {layout.folder}" if lifecycle.stop(layout) else f"nothing runs in {layout.folder}")
+
+
+def _free(_: argparse.Namespace) -> None:
+    lifecycle.check_free()
 
 
 def _status(options: argparse.Namespace) -> int:

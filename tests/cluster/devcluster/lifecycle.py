@@ -52,6 +52,20 @@ def start(layout: Layout, mode: str, audit_log: str = "", until_pid: int | None 
     return description(layout, state)
 
 
+def check_free() -> None:
+    """That a whole cluster can be started here: asked before minutes of other work, changes nothing."""
+    controlplane.check_root()
+    running = network.bridge_owner() if debian.has("ip") else None
+    if not running:
+        return
+    layout = Layout(Path(running))
+    state = layout.read_state()
+    # What a crash left behind is no obstacle: the next start cleans it up.
+    if state and not problems(layout, state):
+        how = "make demo-stop" if layout.folder == Layout(places.default_folder(places.FULL)).folder else f"cluster.py stop --dir {running}"
+        raise Problem(f"a whole cluster runs in {running}, and this machine has place for one: end it first ({how})")
+
+
 def stop(layout: Layout) -> bool:
     """Ends the cluster; whether there was one."""
     with guarded(layout):

@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from devcluster import choice, cleanup, commands, controlplane, network, node
+from devcluster import choice, cleanup, commands, controlplane, debian, lifecycle, network, node
 from devcluster import layout as places
 from devcluster.layout import Layout, State
 from devcluster.say import Problem
@@ -124,6 +124,29 @@ class Commands(unittest.TestCase):
         self.assertEqual(code, 1)
         for words in ("needs root", "sudo -E", "LANEKEEPER_CLUSTER=kind", "--control-plane-only"):
             self.assertIn(words, errors)
+
+    def test_a_machine_is_free_unless_a_healthy_cluster_runs_and_the_answer_says_how_to_end_it(self) -> None:
+        def free(folder: str, wrong: list[str]) -> tuple[int, str]:
+            layout = Layout(Path(folder))
+            layout.make()
+            layout.write_state(State(places.FULL, "https://x:1", ready=True))
+            with (
+                mock.patch.object(os, "geteuid", return_value=0),
+                mock.patch.object(debian, "has", return_value=True),
+                mock.patch.object(network, "bridge_owner", return_value=folder),
+                mock.patch.object(lifecycle, "problems", return_value=wrong),
+            ):
+                code, _, errors = self.call("free")
+            return code, errors
+
+        default = str(places.default_folder(places.FULL))
+        self.assertEqual(free(default, ["etcd is not running"]), (0, ""))
+        code, errors = free(default, [])
+        self.assertEqual((code, errors.count("\n")), (1, 1))
+        self.assertIn("end it first (make demo-stop)", errors)
+        code, errors = free(f"{self.folder}/other", [])
+        self.assertEqual(code, 1)
+        self.assertIn(f"end it first (cluster.py stop --dir {self.folder}/other)", errors)
 
     def test_an_unknown_choice_of_cluster_is_answered_with_the_known_ones(self) -> None:
         with (
