@@ -7,7 +7,9 @@ also cleans up after a start that was killed half-way or a cluster whose records
 import contextlib
 import os
 import shutil
+import socket
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from . import controlplane, debian, network, node, processes
@@ -19,6 +21,19 @@ WATCHDOG = "watchdog"
 GRACE_SECONDS = 5.0
 CNI_RESULTS = (Path("/var/lib/cni/results"), Path("/var/lib/cni/cache"))
 CONTAINER_LOGS = Path("/var/log/containers")
+SHIM_SOCKETS = Path("/run/containerd/s")
+# The kubelet has no setting for this path.
+DEVICE_SOCKET = Path("/var/lib/kubelet/device-plugins/kubelet.sock")
+# What containerd and kubelet make on any machine, whatever their settings; each inner folder before its outer one.
+SHARED = (
+    SHIM_SOCKETS,
+    SHIM_SOCKETS.parent,
+    DEVICE_SOCKET.parent,
+    DEVICE_SOCKET.parent.parent,
+    *CNI_RESULTS,
+    CNI_RESULTS[0].parent,
+    CONTAINER_LOGS,
+)
 
 
 def stop(layout: Layout) -> bool:
@@ -81,6 +96,8 @@ def _undo_machine(layout: Layout, state: State | None) -> None:
         with contextlib.suppress(OSError):
             if link.is_symlink() and os.readlink(link).startswith(f"{layout.folder}/"):
                 link.unlink()
+    _remove_dead_socket(DEVICE_SOCKET)
+    _remove_empty(SHARED)
     _remove_cgroups()
 
 
@@ -110,8 +127,28 @@ def _remove_shim_sockets(layout: Layout) -> None:
             with contextlib.suppress(OSError):
                 text = file.read_text()
                 for word in text.replace('"', " ").replace(",", " ").split():
-                    if word.startswith("unix:///run/containerd/s/"):
+                    if word.startswith(f"unix://{SHIM_SOCKETS}/"):
                         Path(word.removeprefix("unix://")).unlink(missing_ok=True)
+
+
+def _remove_dead_socket(path: Path) -> None:
+    """A socket that nobody listens to any more, which is how a kubelet that was ended leaves its own."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(1)
+        try:
+            client.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+        except OSError:
+            # Not there, or it does not answer at once: not known to be dead.
+            return
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    """Folders in which nothing is left; whoever needs one makes it again."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _remove_cgroups() -> None:

@@ -117,6 +117,10 @@ snapshotter = "{snapshots}"
 
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
+
+# runc's records would else be in a folder that all containerds share, and stay there when a shim is killed.
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+Root = "{layout.containerd}/runc"
 """
 
 

@@ -4,7 +4,9 @@ import contextlib
 import io
 import json
 import os
+import socket
 import tempfile
+import tomllib
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -33,6 +35,36 @@ class Parts(unittest.TestCase):
     def test_mounts_are_found_deepest_first_and_only_below_the_folder(self) -> None:
         found = cleanup.mounts_below(MOUNTINFO.strip(), Path("/state/cluster"))
         self.assertEqual(found, ["/state/cluster/a/b c/d", "/state/cluster/netns/cni-1", "/state/cluster/a"])
+
+    def test_only_a_socket_that_nobody_listens_to_is_removed(self) -> None:
+        path = self.layout.folder / "kubelet.sock"
+        cleanup._remove_dead_socket(path)
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(path))
+            server.listen()
+            cleanup._remove_dead_socket(path)
+            self.assertTrue(path.exists())
+        cleanup._remove_dead_socket(path)
+        self.assertFalse(path.exists())
+
+    def test_shared_folders_go_only_when_nothing_is_left_in_them(self) -> None:
+        empty, used = self.layout.folder / "s", self.layout.folder / "results"
+        (empty / "inner").mkdir(parents=True)
+        used.mkdir()
+        (used / "somebody's").touch()
+        cleanup._remove_empty((empty / "inner", empty, used, self.layout.folder / "none"))
+        self.assertFalse(empty.exists())
+        self.assertTrue((used / "somebody's").exists())
+        for outer in cleanup.SHARED:
+            inner = [each for each in cleanup.SHARED[cleanup.SHARED.index(outer) :] if outer in each.parents]
+            self.assertEqual(inner, [], f"{outer} comes before what is in it")
+
+    def test_containers_have_all_their_records_in_the_cluster_s_folder(self) -> None:
+        with mock.patch.object(debian, "cni_folder", return_value="/usr/lib/cni"):
+            config = tomllib.loads(node.containerd_config(self.layout, "native"))
+        runc = config["plugins"]["io.containerd.grpc.v1.cri"]["containerd"]["runtimes"]["runc"]
+        for place in (config["root"], config["state"], runc["options"]["Root"]):
+            self.assertIn(self.layout.folder, Path(place).parents)
 
     def test_layers_are_not_stacked_on_a_file_system_that_is_stacked_itself(self) -> None:
         lines = ("/ rw - overlay overlay rw", "/var rw - ext4 /dev/a rw", "/variable rw - tmpfs t rw")
