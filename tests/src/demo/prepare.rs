@@ -59,9 +59,8 @@ async fn wait(teller: &Teller, kubectl: &Kubectl, images: &Images) -> Result<Str
 
 /// The selector of a set that works, or what it still waits for.
 async fn state(kubectl: &Kubectl, set: &Value, worker_image: &str) -> Result<Result<String, String>> {
-    let (status, reason, message) = condition(set, "Ready");
     if !is_ready(set) {
-        return Ok(Err(format!("Ready={status} {reason}: {message}")));
+        return Ok(Err(unready(set)));
     }
     let selector = set["status"]["selector"].as_str().context("a ready set has no status.selector")?;
     let wanted = set["spec"]["partitions"].as_u64().unwrap_or(1);
@@ -74,6 +73,35 @@ async fn state(kubectl: &Kubectl, set: &Value, worker_image: &str) -> Result<Res
     Ok(Ok(selector.to_owned()))
 }
 
+/// What a set that is not ready says about it.
+fn unready(set: &Value) -> String {
+    let (status, reason, message) = condition(set, "Ready");
+    // Conditions of an older specification say nothing about this one.
+    let looked_at = set["status"]["observedGeneration"] == set["metadata"]["generation"];
+    if !looked_at || status == "?" {
+        return "the operator has not looked at it yet".to_owned();
+    }
+    format!("Ready={status} {reason}: {message}")
+}
+
 fn runs(pod: &Value, image: &str) -> bool {
     pod["spec"]["containers"].as_array().is_some_and(|all| all.iter().any(|one| one["image"] == image))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_set_without_conditions_or_with_old_ones_was_not_looked_at_yet() {
+        let ready = |status: &str| json!([{"type": "Ready", "status": status, "reason": "WorkersStarting", "message": "1 of 4"}]);
+        let set = |observed: i64, conditions: Value| json!({"metadata": {"generation": 2}, "status": {"observedGeneration": observed, "conditions": conditions}});
+        let unseen = "the operator has not looked at it yet";
+        assert_eq!(unready(&json!({"metadata": {"generation": 1}})), unseen);
+        assert_eq!(unready(&set(2, json!([]))), unseen);
+        assert_eq!(unready(&set(1, ready("True"))), unseen);
+        assert_eq!(unready(&set(2, ready("False"))), "Ready=False WorkersStarting: 1 of 4");
+    }
 }

@@ -5,8 +5,8 @@ use anyhow::Result;
 use super::flow::{Outcome, grouped};
 use crate::{
     binary,
-    cluster::Cluster,
-    flights::{NAMESPACE, SET, data::Message},
+    cluster::{Cluster, repository},
+    flights::{HANDLER_PORT, NAMESPACE, SET, SUBJECT, data::Message},
     images::Images,
     journal::{self, Published, Report},
 };
@@ -30,18 +30,22 @@ pub(super) fn tell(outcome: &Outcome, messages: &[Message]) -> Result<bool> {
 
 fn words(report: &Report) -> String {
     [
-        ("flights", report.published),
-        ("aircraft", report.keys),
-        ("handled", report.handled),
-        ("repeats", report.repeats),
-        ("out of order", report.out_of_order.count),
-        ("overlaps", report.overlaps.count),
-        ("lost", report.lost.count),
-        ("unknown", report.unknown.count),
+        ("flights", report.published, "published, one message each"),
+        ("aircraft", report.keys, "keys: the order that counts is the order within one"),
+        ("handled", report.handled, "flights that a handler wrote into its journal"),
+        ("repeats", report.repeats, "handled again, in order: allowed, after a crash for example"),
+        ("out of order", report.out_of_order.count, "handled before an earlier flight of their aircraft was"),
+        ("overlaps", report.overlaps.count, "began while another flight of their aircraft was being handled"),
+        ("lost", report.lost.count, "published, and in no journal"),
+        ("unknown", report.unknown.count, "in a journal, but never published"),
     ]
-    .map(|(name, count)| format!("  {name:<13}{:>9}", grouped(count as u64)))
+    .map(|(name, count, meaning)| format!("  {name:<13}{:>9}   {meaning}", grouped(count as u64)))
     .join("\n")
-        + &format!("\n  {:<13}{:>9.0}", "msg/s", report.messages_per_second())
+        + &format!(
+            "\n  {:<13}{:>9.0}   from the first start of a handler to the last end",
+            "msg/s",
+            report.messages_per_second()
+        )
 }
 
 /// How to look around and how to stop.
@@ -56,6 +60,8 @@ pub(super) fn look_around(cluster: &Cluster, images: &Images) {
             crate::helm::NAMESPACE
         ),
     };
+    let root = repository();
+    let root = root.canonicalize().unwrap_or(root);
     println!(
         "
 Look around:
@@ -64,10 +70,33 @@ Look around:
   kubectl -n {NAMESPACE} describe ops {SET}
   kubectl lanes status {SET} -n {NAMESPACE}
   kubectl lanes where {SET} N14228 -n {NAMESPACE}
+Change the number of partitions, here to 6; first what that would do, then how it goes:
+  kubectl lanes plan {SET} -n {NAMESPACE} --partitions 6
+  kubectl -n {NAMESPACE} scale ops/{SET} --replicas 6
+  kubectl lanes status {SET} -n {NAMESPACE} --watch --until-settled
+Send one departure more (the first line builds the nats program, some minutes the first time):
+  nats=$({cluster_py} path nats)
+  {nats}
+  $nats -s $server pub {SUBJECT}.N14228 '{{\"key\":\"N14228\",\"number\":1000}}'
+See what a pod has handled; its journal is /journal/<pod>.ndjson in it, and goes with it:
+  pod=$(kubectl -n {NAMESPACE} get pods -o name | grep {SET}-0- | head -1 | cut -d/ -f2)
+  kubectl get --raw /api/v1/namespaces/{NAMESPACE}/pods/$pod:{HANDLER_PORT}/proxy/journal | tail -3
 Stop it:
   {stop}",
         kubeconfig = cluster.kubeconfig,
+        cluster_py = root.join("tests/cluster/cluster.py").display(),
+        nats = nats_server(cluster),
     );
+}
+
+/// A line of shell that puts the address of NATS, as this machine reaches it, into `server`.
+fn nats_server(cluster: &Cluster) -> String {
+    if cluster.is_this_machine() {
+        return format!(
+            "server=$(kubectl -n {NAMESPACE} get service nats -o jsonpath={{.spec.clusterIP}}):4222"
+        );
+    }
+    format!("kubectl -n {NAMESPACE} port-forward service/nats 4222 & server=127.0.0.1:4222")
 }
 
 #[cfg(test)]
@@ -111,7 +140,17 @@ mod tests {
         let messages = numbered(2, 3);
         let published = Published::new(messages.iter().map(|one| (one.key.clone(), one.number))).unwrap();
         let words = words(&journal::check(&published, &handled(&messages)));
-        for name in ["flights", "aircraft", "handled", "repeats", "out of order", "lost", "msg/s"] {
+        for name in [
+            "flights",
+            "aircraft",
+            "handled",
+            "repeats",
+            "out of order",
+            "overlaps",
+            "lost",
+            "unknown",
+            "msg/s",
+        ] {
             assert!(words.contains(name), "{name} is missing in {words}");
         }
     }
