@@ -193,7 +193,10 @@ pub(crate) fn render(place: &Place) -> String {
         ("Deployment", place.deployment.clone()),
         ("Stream", place.stream.clone()),
         ("Filter", place.filter.clone()),
-        ("Consumer", format!("{}<incarnation>", place.consumer_prefix)),
+        (
+            "Consumer",
+            format!("{}* (*: `incarnation` in kubectl lanes status -o json)", place.consumer_prefix),
+        ),
     ];
     if let Some(stored) = &place.stored_subject {
         lines.push(("Stored as", stored.clone()));

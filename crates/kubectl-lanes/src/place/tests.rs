@@ -116,7 +116,7 @@ fn the_answer_for_people_has_one_fact_a_line() {
          Deployment:  orders.v2-0\n\
          Stream:      ORDERS\n\
          Filter:      lanes.ORDERS.0.0.>\n\
-         Consumer:    lk_shop_orders=v2_0_<incarnation>\n\
+         Consumer:    lk_shop_orders=v2_0_* (*: `incarnation` in kubectl lanes status -o json)\n\
          Stored as:   lanes.ORDERS.0.0.4.orders.a\n"
     );
 }
