@@ -70,7 +70,7 @@ check: $(DENY) ## Format, lints, generated files, dependency rule, licences
 	$(DENY) --log-level error check bans licenses sources
 
 $(DENY):
-	cargo install --locked --quiet --version $(DENY_VERSION) --root $(CACHE)/tools/cargo-deny-$(DENY_VERSION) cargo-deny
+	cargo install --locked --version $(DENY_VERSION) --root $(CACHE)/tools/cargo-deny-$(DENY_VERSION) cargo-deny
 
 .PHONY: generate
 generate: ## Write the CRD, its chart template and the reference pages again
