@@ -62,8 +62,13 @@ def check_free() -> None:
     state = layout.read_state()
     # What a crash left behind is no obstacle: the next start cleans it up.
     if state and not problems(layout, state):
-        how = "make demo-stop" if layout.folder == Layout(places.default_folder(places.FULL)).folder else f"cluster.py stop --dir {running}"
-        raise Problem(f"a whole cluster runs in {running}, and this machine has place for one: end it first ({how})")
+        if layout.owners.is_dir():
+            how = "wait for the test run that started it, and ends it"
+        elif layout.folder == Layout(places.default_folder(places.FULL)).folder:
+            how = "end it first (make demo-stop)"
+        else:
+            how = f"end it first (cluster.py stop --dir {running})"
+        raise Problem(f"a whole cluster runs in {running}, and this machine has place for one: {how}")
 
 
 def stop(layout: Layout) -> bool:

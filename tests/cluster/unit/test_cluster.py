@@ -179,6 +179,8 @@ class Commands(unittest.TestCase):
         code, errors = free(f"{self.folder}/other", [])
         self.assertEqual(code, 1)
         self.assertIn(f"end it first (cluster.py stop --dir {self.folder}/other)", errors)
+        Path(self.folder, "other", "owners").mkdir()
+        self.assertIn("wait for the test run", free(f"{self.folder}/other", [])[1])
 
     def test_an_unknown_choice_of_cluster_is_answered_with_the_known_ones(self) -> None:
         with (
