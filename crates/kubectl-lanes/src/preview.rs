@@ -260,6 +260,7 @@ fn wanted(set: &Validated, record: &Revisioned<Record>, partitions: u32) -> Want
         consumer_replicas: set.consumer_replicas,
         settings: set.settings.clone(),
         // Noted in the record; nothing is decided by it here.
+        lanes_at_once: lanekeeper_core::plan::LANES_AT_ONCE,
         now_seconds: 0,
     }
 }

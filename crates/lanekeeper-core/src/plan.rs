@@ -24,7 +24,7 @@ mod shape;
 mod steps;
 mod succeed;
 
-pub use observed::{Observed, Revisioned, Start, Wanted};
+pub use observed::{LANES_AT_ONCE, Observed, Revisioned, Start, Wanted};
 pub use steps::{Note, Plan, Refusal, Step, Wait};
 
 use crate::{

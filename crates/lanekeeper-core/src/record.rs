@@ -98,6 +98,9 @@ pub struct Record {
     pub stream_incarnation: u32,
     /// The highest incarnation number ever allocated.
     pub counter: u64,
+    /// The number of partitions that the last change leads, or led, to; `None` before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partitions: Option<u32>,
     /// When the last change of the number of partitions began, in seconds since the Unix epoch, by the clock of the
     /// operator that began it. Only for damping: nothing about order depends on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

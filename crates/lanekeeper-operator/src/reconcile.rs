@@ -142,6 +142,7 @@ impl<'a> Pass<'a> {
             },
             consumer_replicas: validated.consumer_replicas,
             settings: validated.settings.clone(),
+            lanes_at_once: plan::LANES_AT_ONCE,
             now_seconds: now_seconds(),
         }
     }

@@ -79,6 +79,7 @@ impl Ground {
             consumer_replicas: None,
             settings,
             // No interval between changes is asked for, so nobody looks at the time.
+            lanes_at_once: lanekeeper_core::plan::LANES_AT_ONCE,
             now_seconds: 0,
         };
         let ground = Self { servers: servers.to_vec(), wanted };

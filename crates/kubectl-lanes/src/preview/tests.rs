@@ -47,6 +47,7 @@ fn all_wanted(set: &Validated, partitions: u32) -> Wanted {
         stream_incarnation: 1,
         counter: 0,
         lanes: Vec::new(),
+        partitions: None,
         changed_seconds: None,
     };
     wanted(set, &Revisioned { revision: 0, value: nobodys }, partitions)

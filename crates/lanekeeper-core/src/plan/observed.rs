@@ -19,6 +19,10 @@ pub enum Start {
     New,
 }
 
+/// Usual for [`Wanted::lanes_at_once`]: sixteen lanes that are split in two. More make a change of many lanes hardly
+/// faster, and each key of it wait for longer.
+pub const LANES_AT_ONCE: usize = 48;
+
 /// What a person asked for, checked.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Wanted {
@@ -38,6 +42,9 @@ pub struct Wanted {
     pub consumer_replicas: Option<u32>,
     /// How lanes are run.
     pub settings: LaneSettings,
+    /// How many lanes, old and new together, are under way at most when a change goes through many; a group that
+    /// overlaps goes together however large it is. See [`LANES_AT_ONCE`].
+    pub lanes_at_once: usize,
     /// The caller's clock, in seconds since the Unix epoch: noted when a change begins, never compared by the plan.
     pub now_seconds: u64,
 }

@@ -38,6 +38,7 @@ fn empty(wanted: &Wanted, observed: &Observed) -> Record {
         stream: wanted.mapping.stream.clone(),
         stream_created: observed.stream_created.clone(),
         stream_incarnation: 1,
+        partitions: None,
         changed_seconds: None,
         counter: 0,
         lanes: Vec::new(),

@@ -1,6 +1,8 @@
 //! Retiring: which lanes end, and the marks by which their workers learn it.
 
-use super::{Context, Note, Plan, Revisioned, Step, shape::consumer_spec};
+use std::collections::BTreeSet;
+
+use super::{Context, Note, Plan, Revisioned, Step, settle::Group, shape::consumer_spec};
 use crate::{
     consumer::drift,
     record::{Assignment, Holder, LaneKey, LaneRecord, LaneState},
@@ -10,6 +12,7 @@ use crate::{
 pub(super) fn retire(context: &Context<'_>) -> Plan {
     let mut notes = Vec::new();
     let mut another_number = false;
+    let due = due(context);
     let mut lanes = context.lanes().to_vec();
     for lane in &mut lanes {
         let (partition, incarnation) = (lane.share.partition(), lane.incarnation);
@@ -29,7 +32,7 @@ pub(super) fn retire(context: &Context<'_>) -> Plan {
         if let Some(found) = lost(context, lane) {
             lane.state = LaneState::Retiring;
             notes.push(Note::ConsumerLost { partition, incarnation, found });
-        } else if !context.shares.contains(&lane.share) {
+        } else if due.contains(&incarnation) {
             lane.state = LaneState::Retiring;
             another_number = true;
         }
@@ -44,12 +47,54 @@ pub(super) fn retire(context: &Context<'_>) -> Plan {
         .collect::<Vec<_>>();
     let mut steps = vec![context.put_record(|record| {
         record.lanes = lanes;
-        if another_number {
+        let partitions = Some(context.wanted.partitions);
+        if another_number && record.partitions != partitions {
+            record.partitions = partitions;
             record.changed_seconds = Some(context.wanted.now_seconds);
         }
     })];
     steps.extend(retired);
     Plan { notes, ..Plan::steps(steps) }
+}
+
+/// The lanes that are not wanted any more and end now.
+///
+/// The keys of a group of overlapping lanes have no lane from its first lane's end to its last successor's opening, and
+/// what is done meanwhile is done for all groups that began. So a change of many lanes goes through them a few groups at a
+/// time. A group that has begun is never split: its floors count only together.
+fn due(context: &Context<'_>) -> BTreeSet<u64> {
+    let is_active = |lane: &&LaneRecord| matches!(lane.state, LaneState::Created | LaneState::Open);
+    let unwanted = |lane: &&LaneRecord| is_active(lane) && !context.shares.contains(&lane.share);
+    let has_begun = |lane: &LaneRecord| lane.state != LaneState::Open || lost(context, lane).is_some();
+    let ending: Vec<&LaneRecord> =
+        context.lanes().iter().filter(|lane| lane.state == LaneState::Retiring || unwanted(lane)).collect();
+    let lacking = context.lacking();
+    let under_way = context
+        .lanes()
+        .iter()
+        .filter(|lane| matches!(lane.state, LaneState::Created | LaneState::Retiring))
+        .count();
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for lane in &ending {
+        if !groups.iter().any(|group| group.has(lane)) {
+            groups.push(Group::around(lane, &ending, &lacking));
+        }
+    }
+    let (begun, others): (Vec<Group<'_>>, Vec<Group<'_>>) =
+        groups.into_iter().partition(|group| group.lanes.iter().any(|lane| has_begun(lane)));
+    // Shares that are not in the record yet will be under way as well.
+    let mut size = under_way + begun.iter().map(|group| group.adds.len()).sum::<usize>();
+    let mut due: BTreeSet<u64> =
+        begun.iter().flat_map(|group| &group.lanes).map(|lane| lane.incarnation).collect();
+    for group in others {
+        let more = group.lanes.len() + group.adds.len();
+        if size > 0 && size + more > context.wanted.lanes_at_once {
+            break;
+        }
+        size += more;
+        due.extend(group.lanes.iter().map(|lane| lane.incarnation));
+    }
+    due
 }
 
 /// Why the consumer of a lane in use is not the one that was created for it. It is never created again under living

@@ -98,14 +98,15 @@ pub(super) fn settle_and_allocate(context: &Context<'_>) -> Plan {
     Plan { waits, ..Plan::steps(vec![step]) }
 }
 
-/// Retiring lanes and lacking shares that hang together by overlapping.
-struct Group<'a> {
-    lanes: Vec<&'a LaneRecord>,
-    adds: Vec<Share>,
+/// Lanes that end and lacking shares that hang together by overlapping.
+pub(super) struct Group<'a> {
+    pub(super) lanes: Vec<&'a LaneRecord>,
+    pub(super) adds: Vec<Share>,
 }
 
 impl<'a> Group<'a> {
-    fn around(first: &'a LaneRecord, retiring: &[&'a LaneRecord], lacking: &[Share]) -> Self {
+    /// The group of one lane among those that end.
+    pub(super) fn around(first: &'a LaneRecord, ending: &[&'a LaneRecord], lacking: &[Share]) -> Self {
         let mut group = Self { lanes: vec![first], adds: Vec::new() };
         loop {
             let size = group.lanes.len() + group.adds.len();
@@ -114,7 +115,7 @@ impl<'a> Group<'a> {
                     group.adds.push(*share);
                 }
             }
-            for lane in retiring {
+            for lane in ending {
                 if !group.lanes.iter().any(|one| one.incarnation == lane.incarnation)
                     && group.overlaps(lane.share)
                 {
@@ -127,7 +128,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    fn has(&self, lane: &LaneRecord) -> bool {
+    pub(super) fn has(&self, lane: &LaneRecord) -> bool {
         self.lanes.iter().any(|one| one.incarnation == lane.incarnation)
     }
 

@@ -1,7 +1,7 @@
 //! Everything that can happen next, and what comes of it.
 
 use lanekeeper_core::{
-    plan::{Step, plan},
+    plan::{Step, Wanted, plan},
     record::{Floor, LaneState},
     share::shares,
 };
@@ -283,7 +283,7 @@ impl State {
 
     /// What an operator would do now.
     fn plan(&self, run: &Run) -> Vec<Step> {
-        let wanted = self.world.wanted(self.partitions(run));
+        let wanted = Wanted { lanes_at_once: run.lanes_at_once, ..self.world.wanted(self.partitions(run)) };
         let observed = self.world.observe();
         match run.mutant {
             None => plan(&wanted, &observed).steps,

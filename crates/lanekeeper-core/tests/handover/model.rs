@@ -116,7 +116,13 @@ fn retentions() -> Vec<Retention> {
 fn order_holds_when_nothing_fails() {
     let run = |retention, partitions: &[u32]| Run::new("nothing fails", retention, partitions);
     let each = |retention| {
-        [run(retention, &[1, 2]), run(retention, &[2, 1]), run(retention, &[1, 2, 1]).messages(&[0, 1])]
+        [
+            run(retention, &[1, 2]),
+            run(retention, &[2, 1]),
+            run(retention, &[1, 2, 1]).messages(&[0, 1]),
+            run(retention, &[2, 4]).messages(&[0, 1]).one_by_one(),
+            run(retention, &[2, 4, 3]).messages(&[0]).one_by_one(),
+        ]
     };
     all_hold(RETENTIONS.into_iter().flat_map(each).collect());
 }

@@ -1,6 +1,6 @@
 //! What a run is about: messages, numbers of partitions, pods, failures.
 
-use lanekeeper_core::stream::Retention;
+use lanekeeper_core::{plan::LANES_AT_ONCE, stream::Retention};
 
 /// A way to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -77,6 +77,8 @@ pub(crate) struct Run {
     pub(crate) failures: Vec<(Failure, u8)>,
     /// Whether the consumer stays with one pod until that leaves, crashes or is lost (pinning).
     pub(crate) pinned: bool,
+    /// How many lanes are under way at once.
+    pub(crate) lanes_at_once: usize,
     pub(crate) mutant: Option<Mutant>,
 }
 
@@ -90,6 +92,7 @@ impl Run {
             pods: (0..partitions.iter().copied().max().unwrap_or(1)).collect(),
             failures: Vec::new(),
             pinned: true,
+            lanes_at_once: LANES_AT_ONCE,
             mutant: None,
         }
     }
@@ -100,6 +103,11 @@ impl Run {
 
     pub(crate) fn pods(self, pods: &[u32]) -> Self {
         Self { pods: pods.to_vec(), ..self }
+    }
+
+    /// Groups of lanes go one after another.
+    pub(crate) fn one_by_one(self) -> Self {
+        Self { lanes_at_once: 1, ..self }
     }
 
     pub(crate) fn failing(mut self, failure: Failure, times: u8) -> Self {

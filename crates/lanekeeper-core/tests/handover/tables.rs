@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use lanekeeper_core::{
-    plan::{Note, Observed, Refusal, Start, Step, Wanted, plan},
+    plan::{LANES_AT_ONCE, Note, Observed, Refusal, Start, Step, Wanted, plan},
     record::{LaneState, Record},
     stream::Retention,
 };
@@ -187,16 +187,40 @@ fn a_floor_that_moved_is_worth_a_checkpoint_but_no_step() {
     assert_eq!(record.lanes[0].checkpoint, 9);
 }
 
+/// The partitions whose lanes the next step retires.
+fn retiring(world: &World, partitions: u32, lanes_at_once: usize) -> Vec<u32> {
+    let wanted = Wanted { lanes_at_once, ..world.wanted(partitions) };
+    let plan = plan(&wanted, &world.observe());
+    let Some(Step::PutRecord { record, .. }) = plan.steps.first() else { return Vec::new() };
+    let retiring = record.lanes.iter().filter(|lane| lane.state == LaneState::Retiring);
+    retiring.map(|lane| lane.share.partition()).collect()
+}
+
 #[test]
 fn one_partition_more_leaves_the_others_alone() {
-    let world = settled(3);
-    let plan = plan(&world.wanted(4), &world.observe());
-    let Step::PutRecord { record, .. } = &plan.steps[0] else { panic!("{plan:?}") };
-    let retiring: Vec<u32> = record
-        .lanes
-        .iter()
-        .filter(|lane| lane.state == LaneState::Retiring)
-        .map(|lane| lane.share.partition())
-        .collect();
-    assert_eq!(retiring, [1]);
+    assert_eq!(retiring(&settled(3), 4, LANES_AT_ONCE), [1]);
+}
+
+#[test]
+fn a_change_of_many_lanes_goes_through_them_a_few_at_a_time_and_splits_no_group() {
+    let world = settled(2);
+    // One lane and its two successors.
+    assert_eq!(retiring(&world, 4, 3), [0]);
+    assert_eq!(retiring(&world, 4, 5), [0]);
+    assert_eq!(retiring(&world, 4, 6), [0, 1]);
+    // However large a group is, one goes.
+    assert_eq!(retiring(&world, 4, 0), [0]);
+    // What overlaps with one successor ends together: its floors count only together.
+    assert_eq!(retiring(&settled(4), 1, 1), [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_number_that_comes_in_the_middle_takes_along_what_its_lanes_overlap() {
+    let mut world = settled(2);
+    let wanted = Wanted { lanes_at_once: 1, ..world.wanted(4) };
+    for step in plan(&wanted, &world.observe()).steps {
+        assert!(world.apply(&step).unwrap());
+    }
+    // Partition 0 retires, 1 is open: one partition needs both, at once.
+    assert_eq!(retiring(&world, 1, 1), [0, 1]);
 }

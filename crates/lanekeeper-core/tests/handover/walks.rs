@@ -55,6 +55,7 @@ fn random_run(random: &mut Random, retention: Retention, failures: &[Failure]) -
         (0..6 + random.below(8)).map(|_| u32::try_from(random.below(max)).unwrap()).collect();
     let pods: Vec<u32> = (0..MAX_PARTITIONS).flat_map(|partition| [partition, partition]).collect();
     let run = Run::new("walk", retention, &partitions).messages(&messages).pods(&pods);
+    let run = if random.below(2) == 0 { run.one_by_one() } else { run };
     failures.iter().fold(run, |run, failure| run.failing(*failure, 2))
 }
 

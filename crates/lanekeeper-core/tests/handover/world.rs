@@ -12,7 +12,7 @@ use lanekeeper_core::{
     consumer::{ConsumerFound, ConsumerSpec, metadata},
     mapping::Mapping,
     names::SetName,
-    plan::{Observed, Revisioned, Start, Step, Wanted},
+    plan::{LANES_AT_ONCE, Observed, Revisioned, Start, Step, Wanted},
     record::{
         Assignment, ExhaustedPolicy, Floor, Holder, LaneKey, LaneRecord, LaneSettings, LaneState, Owner,
         Record, Retry,
@@ -110,6 +110,7 @@ static WANTED: LazyLock<Wanted> = LazyLock::new(|| Wanted {
     retention: Retention::Limits,
     start: Start::All,
     consumer_replicas: None,
+    lanes_at_once: LANES_AT_ONCE,
     now_seconds: 0,
     settings: LaneSettings {
         ack_wait_milliseconds: 15_000,

@@ -29,8 +29,8 @@ use crate::{
     workers,
 };
 
-/// Looks in one pass. The longest plan of a change has eight stages, each of which is one look.
-const ROUNDS: usize = 24;
+/// Looks in one pass. A change has eight stages, each of which is one look, for each few lanes that go at once.
+const ROUNDS: usize = 256;
 /// How long one pass waits for workers to leave lanes before it ends and says so.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How soon a pass follows that did not come to its end.

@@ -84,6 +84,10 @@ fn in_force(record: &Record) -> Option<u32> {
         return None;
     }
     let count = u32::try_from(lanes.len()).ok()?;
+    // A change goes through many lanes a few at a time, and passes other numbers on its way.
+    if record.partitions.is_some_and(|leads_to| leads_to != count) {
+        return None;
+    }
     share::shares(count).iter().all(|share| lanes.iter().any(|lane| lane.share == *share)).then_some(count)
 }
 
@@ -123,6 +127,7 @@ mod tests {
             stream: "S".into(),
             stream_created: "t".into(),
             stream_incarnation: 1,
+            partitions: None,
             changed_seconds: None,
             counter: 8,
             lanes,
@@ -195,5 +200,20 @@ mod tests {
         // Each pair comes in the place of one that is deleted before.
         assert_eq!(with(1, Retention::WorkQueue), refused(1, 2));
         assert_eq!(with(2, Retention::WorkQueue), None);
+    }
+
+    #[test]
+    fn a_number_that_a_change_passes_on_its_way_holds_back_nothing() {
+        let terms = Terms { minimum_interval_seconds: 300, room: Some(0), ..ON };
+        let passing =
+            Record { partitions: Some(8), changed_seconds: Some(999), ..record(5, LaneState::Open) };
+        for wanted in [8, 3] {
+            assert_eq!(
+                planned(Some(&passing), wanted, terms, &[]),
+                Planned { partitions: wanted, held_back: None }
+            );
+        }
+        let arrived = Record { partitions: Some(5), ..passing };
+        assert!(planned(Some(&arrived), 8, terms, &[]).held_back.is_some());
     }
 }

@@ -30,6 +30,7 @@ fn record(partitions: u32, state: LaneState) -> Record {
         stream: "ORDERS".into(),
         stream_created: "t".into(),
         stream_incarnation: 1,
+        partitions: None,
         changed_seconds: None,
         counter: 9,
         lanes: share::shares(partitions).into_iter().map(lane).collect(),
