@@ -68,6 +68,10 @@ impl<'a> Troubles<'a> {
                     if let Some(pid) = process::find(&[format!("HOSTNAME={pod}")], "lanekeeper-oper") {
                         process::kill(pid);
                     }
+                    // The kubelet waits longer and longer before it starts a container again that was killed often.
+                    let delete =
+                        ["-n", helm::NAMESPACE, "delete", "pod", pod, "--wait=false", "--ignore-not-found"];
+                    self.story.kubectl.run(&delete).unwrap();
                 }
             }
             Trouble::WorkerDeleted => {
