@@ -38,6 +38,8 @@ fn compare(path: &str, wanted: &Value, live: Option<&Value>, found: &mut Vec<Dif
         }
         (Value::Array(entries), Some(Value::Array(lives))) => compare_lists(path, entries, lives, found),
         (wanted, Some(live)) if wanted == live => {}
+        // Amounts of resources may be written as numbers, and are kept as texts.
+        (Value::Number(number), Some(Value::String(text))) if number.to_string() == *text => {}
         (_, live) => found.push(Difference { path: path.to_owned(), found: live.map(Value::to_string) }),
     }
 }
@@ -129,6 +131,12 @@ mod tests {
             ]
         );
         assert_eq!(differences(&wanted, &live)[1].found.as_deref(), Some("\"b\""));
+    }
+
+    #[test]
+    fn an_amount_written_as_a_number_is_the_text_that_the_server_keeps() {
+        let wanted = json!({"requests": {"cpu": 64, "memory": 2}});
+        assert_eq!(paths(&wanted, &json!({"requests": {"cpu": "64", "memory": "3"}})), ["requests.memory"]);
     }
 
     #[test]

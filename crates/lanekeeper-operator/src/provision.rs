@@ -18,6 +18,17 @@ use crate::{
     workers::Trouble,
 };
 
+/// The words of a server that cannot place so many copies, with the field that asked for them.
+pub fn copies(cause: Cause, replicas: u32, words: &str) -> String {
+    if cause == Cause::InsufficientResources && replicas > 1 {
+        format!(
+            "spec.stream.replicas is {replicas}, for which NATS needs as many servers with JetStream and room: {words}"
+        )
+    } else {
+        words.to_owned()
+    }
+}
+
 /// How often the stream is looked at again after something was done about it.
 const ROUNDS: usize = 3;
 
@@ -165,7 +176,10 @@ async fn create(
         Ok(created) => created,
         // Another set was faster; what it made is looked at next.
         Err(error) if error.cause() == Cause::StreamConfigConflict => return Ok(()),
-        Err(error) => return Err(failure(About::Stream, error.cause(), error.to_string())),
+        Err(error) => {
+            let words = copies(error.cause(), set.stream.replicas, &error.to_string());
+            return Err(failure(About::Stream, error.cause(), words));
+        }
     };
     if !created.new {
         return Ok(());

@@ -27,6 +27,7 @@ async fn partitions_whose_pods_a_quota_refuses_are_named_with_its_words() {
     rig.create("orders", rig.spec(5)).await.unwrap();
     rig.wait_lanes("orders").await;
     let message = rig.wait_condition("orders", "WorkersReady", "False/QuotaExceeded").await;
+    rig.wait_event("QuotaExceeded", "partitions without a ready worker").await;
     assert!(message.contains("exceeded quota: three"), "{message}");
     quotas.delete("three", &DeleteParams::default()).await.unwrap();
     rig.wait_condition("orders", "WorkersReady", "False/WorkersStarting").await;

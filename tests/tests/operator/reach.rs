@@ -20,7 +20,7 @@ async fn nats_that_goes_and_comes_back_is_a_condition_and_no_more() {
     rig.nats.kill();
     let message = rig.wait_condition("orders", "Ready", "False/NatsUnreachable").await;
     let address = rig.nats.address().to_string();
-    assert!(message.contains(&address), "{message} names {address}");
+    assert!(message.contains(&address) && message.contains("spec.nats.servers"), "{message} names {address}");
     // Workers run on while the operator cannot look.
     assert_eq!(rig.deployment_names().await, ["orders-0", "orders-1"]);
     rig.wait_condition("orders", "LanesReady", "Unknown/NatsUnreachable").await;
@@ -124,6 +124,7 @@ async fn credentials_that_are_missing_wrong_or_refused_are_named_and_never_quote
     rig.secret("nats-creds", json!({"user.creds": "geheim"})).await;
     let message = rig.wait_condition("orders", "Ready", "False/CredentialsInvalid").await;
     assert!(!message.contains("geheim"), "{message}");
+    assert!(message.contains("key user.creds of Secret nats-creds"), "{message}");
     operator.stop().await;
 }
 
@@ -158,7 +159,7 @@ async fn copies_that_one_server_cannot_place_are_the_servers_own_words() {
     spec["stream"]["replicas"] = json!(3);
     rig.create("orders", spec).await.unwrap();
     let message = rig.wait_condition("orders", "Ready", "False/InsufficientResources").await;
-    assert!(message.contains("error code"), "{message}");
+    assert!(message.contains("error code") && message.contains("spec.stream.replicas is 3"), "{message}");
     assert_eq!(rig.deployment_names().await, Vec::<String>::new());
     operator.stop().await;
 }

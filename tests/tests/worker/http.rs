@@ -188,3 +188,45 @@ async fn a_wrong_environment_is_named_and_ends_the_program() {
     let said = run(&[&complete[..6], &[("LANEKEEPER_CONSUMER", "lk_shop_orders_0_1")]].concat()).await;
     assert!(said.contains("LANEKEEPER_CONSUMER is 'lk_shop_orders_0_1': it must be absent"), "{said}");
 }
+
+/// A handler that says these status lines, one for each request, with no length and no end of the body: HTTP takes the end
+/// of the connection for it, which stays open.
+async fn endless(statuses: &'static [&'static str]) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let mut open = Vec::new();
+        let mut next = statuses.iter();
+        // A connection that says nothing is the look whether somebody listens.
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = [0; 4096];
+            if stream.read(&mut request).await.is_ok_and(|length| length > 0) {
+                let status = next.next().unwrap_or(&"200 OK");
+                stream.write_all(format!("HTTP/1.1 {status}\r\n\r\nbecause").as_bytes()).await.unwrap();
+                open.push(stream);
+            }
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn a_status_is_the_answer_even_when_its_body_never_ends() {
+    let rig = Rig::new().await;
+    let consumer = rig.open().await;
+    rig.publish_many("k", 2).await;
+    let worker = WorkerProcess::start(&rig, "p", &endless(&["422 Unprocessable Entity"]).await).await;
+    let reason = wait_until(DEADLINE, "the lane to be blocked", || async {
+        let blocked = rig.report(0, "p").await.and_then(|report| report.blocked);
+        blocked.map(|at| at.reason).ok_or("it is not")
+    })
+    .await;
+    assert!(
+        reason.contains("422") && reason.contains("because") && reason.contains("did not end"),
+        "{reason}"
+    );
+    // Tried again, it is done, and so is the next one.
+    rig.wait_settled(&consumer).await;
+    drop(worker);
+}

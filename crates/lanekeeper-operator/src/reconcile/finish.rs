@@ -129,12 +129,16 @@ impl Pass<'_> {
                 self.news.warn(failure.reason, failure.message.clone());
             }
         }
-        for condition in [ConditionType::Blocked, ConditionType::Degraded] {
-            let now = condition::find(&status.conditions, condition).filter(|one| one.status == "True");
+        for (condition, bad) in [
+            (ConditionType::Blocked, "True"),
+            (ConditionType::Degraded, "True"),
+            (ConditionType::WorkersReady, "False"),
+        ] {
+            let now = condition::find(&status.conditions, condition).filter(|one| one.status == bad);
             let Some(now) = now else { continue };
-            let known = said(condition).is_some_and(|one| one.status == "True" && one.reason == now.reason);
+            let known = said(condition).is_some_and(|one| one.status == bad && one.reason == now.reason);
             let reason = Reason::ALL.iter().find(|reason| reason.as_str() == now.reason);
-            if let Some(reason) = reason.filter(|_| !known) {
+            if let Some(reason) = reason.filter(|reason| !known && !is_usual(**reason)) {
                 self.news.warn(*reason, now.message.clone());
             }
         }
@@ -144,6 +148,19 @@ impl Pass<'_> {
         let news = std::mem::take(&mut self.news);
         self.scope.context.events.publish(news, &self.reference, &self.scope.context.metrics).await;
     }
+}
+
+/// What workers go through when all is well: a start, a rollout. And what failures have said already.
+fn is_usual(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::WorkersStarting
+            | Reason::WorkerNotReady
+            | Reason::Progressing
+            | Reason::DeploymentConflict
+            | Reason::DeploymentRefused
+            | Reason::KubernetesApiError
+    )
 }
 
 /// Sets that were made together are not looked at together for ever.

@@ -56,10 +56,10 @@ impl Pass<'_> {
         if !known_before {
             self.check_namespace(&wanted.set.namespace).await?;
         }
-        bucket
-            .ensure(validated.stream.replicas)
-            .await
-            .map_err(|error| provision::failure(About::Lanes, error.cause(), error.to_string()))?;
+        bucket.ensure(validated.stream.replicas).await.map_err(|error| {
+            let words = provision::copies(error.cause(), validated.stream.replicas, &error.to_string());
+            provision::failure(About::Lanes, error.cause(), words)
+        })?;
         let stream =
             provision::stream(self.scope, &bucket, validated, wanted, known_before, &mut self.news).await?;
         self.findings.stream = Some(stream.name.clone());

@@ -25,11 +25,11 @@ impl Pass<'_> {
     pub(super) async fn reach(&self, validated: &Validated) -> Result<(Connection, Facts), Failure> {
         let context = &self.scope.context;
         let found = secrets::read(&context.client, &validated.name.namespace, &validated.nats).await?;
-        let connection = context
-            .connections
-            .get(&self.uid, &validated.nats, &found)
-            .await
-            .map_err(|error| provision::failure(About::Nats, error.cause(), error.to_string()))?;
+        let connection =
+            context.connections.get(&self.uid, &validated.nats, &found).await.map_err(|error| {
+                let words = blamed(validated, error.cause(), &error.to_string());
+                provision::failure(About::Nats, error.cause(), words)
+            })?;
         let facts = observe::facts(&connection)
             .await
             .map_err(|error| provision::failure(About::Nats, error.cause(), error.to_string()))?;
@@ -95,6 +95,18 @@ impl Pass<'_> {
             labels::ACCEPT_STREAM
         );
         Err(Failure::new(About::Stream, Reason::StreamChanged, message))
+    }
+}
+
+/// The words of a connection that failed, with the field that they are about.
+fn blamed(validated: &Validated, cause: Cause, words: &str) -> String {
+    let credentials = validated.nats.credentials.as_ref();
+    match (cause, credentials) {
+        (Cause::CredentialsInvalid | Cause::AuthorizationFailed, Some(secret)) => {
+            format!("spec.nats.credentialsSecretRef (key {} of Secret {}): {words}", secret.key, secret.name)
+        }
+        (Cause::NatsUnreachable, _) => format!("spec.nats.servers: {words}"),
+        _ => words.to_owned(),
     }
 }
 

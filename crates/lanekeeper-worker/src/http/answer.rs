@@ -3,25 +3,44 @@
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, Response, StatusCode, header};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use tokio::time::timeout;
 
 use crate::handler::HandlerError;
 
-/// Read to its end so that the connection can be used again; beyond this it is closed.
+/// A body is read to its end so that the connection can be used again; beyond this size it is closed.
 const LARGEST_BODY: usize = 64 * 1024;
+/// And after this time: the status is the answer, and an answer without a length on a connection that stays open (a
+/// handler that forgot it) has a body that never ends.
+const PATIENCE: Duration = Duration::from_millis(250);
 /// As much of it is kept as a reason.
 const REASON: usize = 200;
 
 pub(super) async fn outcome(response: Response<Incoming>) -> Result<(), HandlerError> {
     let (head, body) = response.into_parts();
-    let body = Limited::new(body, LARGEST_BODY).collect().await.map(http_body_util::Collected::to_bytes);
-    let words = body.as_ref().map(|body| String::from_utf8_lossy(body)).unwrap_or_default();
+    let mut read = Vec::new();
+    let ended = timeout(PATIENCE, drain(body, &mut read)).await.unwrap_or(false);
+    let mut words = String::from_utf8_lossy(&read).trim().chars().take(REASON).collect::<String>();
+    if !ended {
+        words.push_str(" (the body of the answer did not end)");
+    }
     meaning(head.status, &head.headers, words.trim())
 }
 
+/// Whether the body came to its end. Dropped before that, it takes its connection along.
+async fn drain(mut body: Incoming, read: &mut Vec<u8>) -> bool {
+    while read.len() <= LARGEST_BODY {
+        match body.frame().await {
+            None => return true,
+            Some(Ok(frame)) => read.extend(frame.into_data().unwrap_or_default()),
+            Some(Err(_)) => return false,
+        }
+    }
+    false
+}
+
 fn meaning(status: StatusCode, headers: &HeaderMap, words: &str) -> Result<(), HandlerError> {
-    let words: String = words.chars().take(REASON).collect();
     let reason = if words.is_empty() { status.to_string() } else { format!("{status}: {words}") };
     match status {
         status if status.is_success() => Ok(()),
