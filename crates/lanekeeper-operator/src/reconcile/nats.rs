@@ -25,14 +25,16 @@ impl Pass<'_> {
     pub(super) async fn reach(&self, validated: &Validated) -> Result<(Connection, Facts), Failure> {
         let context = &self.scope.context;
         let found = secrets::read(&context.client, &validated.name.namespace, &validated.nats).await?;
-        let connection =
-            context.connections.get(&self.uid, &validated.nats, &found).await.map_err(|error| {
-                let words = blamed(validated, error.cause(), &error.to_string());
-                provision::failure(About::Nats, error.cause(), words)
-            })?;
-        let facts = observe::facts(&connection)
+        let failed = |cause: Cause, words: &str| {
+            provision::failure(About::Nats, cause, blamed(validated, cause, words))
+        };
+        let connection = context
+            .connections
+            .get(&self.uid, &validated.nats, &found)
             .await
-            .map_err(|error| provision::failure(About::Nats, error.cause(), error.to_string()))?;
+            .map_err(|error| failed(error.cause(), &error.to_string()))?;
+        let facts =
+            observe::facts(&connection).await.map_err(|error| failed(error.cause(), &error.to_string()))?;
         Ok((connection, facts))
     }
 
