@@ -1,6 +1,7 @@
 //! How long a consumer has been gone, by this process's own monotonic clock.
 //!
-//! Nothing of it is stored: after a restart of the operator the wait begins anew, which only makes it longer.
+//! Nothing of it is stored: after a restart of the operator the wait begins anew, which only makes it longer. A lane's
+//! consumer never gets a shorter `AckWait` than its workers had, so what a new operator sees of it is not too short.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -50,8 +51,12 @@ impl Fences {
         let mut sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
         let lanes = sets.entry(uid.to_owned()).or_default();
         lanes.retain(|incarnation, lane| lane.gone_since.is_none() || gone.contains(incarnation));
+        // Who holds what is not known of a set without a record: the longest of all counts.
+        let longest = lanes.values().map(|lane| lane.ack_wait).max();
         let mut elapsed = BTreeSet::new();
         for incarnation in gone {
+            let ack_wait =
+                if *incarnation == WHOLE_SET { longest.unwrap_or(ack_wait).max(ack_wait) } else { ack_wait };
             let lane = lanes.entry(*incarnation).or_insert(Lane { ack_wait, gone_since: None });
             lane.ack_wait = lane.ack_wait.max(ack_wait);
             let since = *lane.gone_since.get_or_insert(now);
@@ -104,6 +109,16 @@ mod tests {
         fences.elapsed("u", &gone, ACK_WAIT, start);
         assert!(fences.elapsed("u", &gone, ACK_WAIT, start + Duration::from_secs(59)).is_empty());
         assert_eq!(fences.elapsed("u", &gone, ACK_WAIT, start + Duration::from_secs(61)), gone);
+    }
+
+    #[test]
+    fn a_set_without_a_record_waits_for_the_longest_of_its_lanes() {
+        let (fences, start) = (Fences::default(), Instant::now());
+        fences.seen("u", [(3, Duration::from_secs(60)), (4, ACK_WAIT)]);
+        let all = BTreeSet::from([WHOLE_SET]);
+        fences.elapsed("u", &all, ACK_WAIT, start);
+        assert!(fences.elapsed("u", &all, ACK_WAIT, start + Duration::from_secs(59)).is_empty());
+        assert_eq!(fences.elapsed("u", &all, ACK_WAIT, start + Duration::from_secs(61)), all);
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub(super) fn retire(context: &Context<'_>) -> Plan {
         if let Some(found) = lost(context, lane) {
             lane.state = LaneState::Retiring;
             notes.push(Note::ConsumerLost { partition, incarnation, found });
+        } else if shortened(context, lane) {
+            lane.state = LaneState::Retiring;
         } else if due.contains(&incarnation) {
             lane.state = LaneState::Retiring;
             another_number = true;
@@ -65,7 +67,9 @@ pub(super) fn retire(context: &Context<'_>) -> Plan {
 fn due(context: &Context<'_>) -> BTreeSet<u64> {
     let is_active = |lane: &&LaneRecord| matches!(lane.state, LaneState::Created | LaneState::Open);
     let unwanted = |lane: &&LaneRecord| is_active(lane) && !context.shares.contains(&lane.share);
-    let has_begun = |lane: &LaneRecord| lane.state != LaneState::Open || lost(context, lane).is_some();
+    let has_begun = |lane: &LaneRecord| {
+        lane.state != LaneState::Open || lost(context, lane).is_some() || shortened(context, lane)
+    };
     let ending: Vec<&LaneRecord> =
         context.lanes().iter().filter(|lane| lane.state == LaneState::Retiring || unwanted(lane)).collect();
     let lacking = context.lacking();
@@ -95,6 +99,16 @@ fn due(context: &Context<'_>) -> BTreeSet<u64> {
         due.extend(group.lanes.iter().map(|lane| lane.incarnation));
     }
     due
+}
+
+/// Whether the lane's workers were given a longer `AckWait` than is wanted now. One that cannot be reached may still go by
+/// it, so a shorter one is only for a successor: the lane's own consumer keeps the longer one to its end, and a fence goes
+/// by that, whoever looks.
+fn shortened(context: &Context<'_>, lane: &LaneRecord) -> bool {
+    context.observed.assignments.get(&lane.share.partition()).is_some_and(|assignment| {
+        assignment.value.incarnation == lane.incarnation
+            && assignment.value.settings.ack_wait_milliseconds > context.wanted.settings.ack_wait_milliseconds
+    })
 }
 
 /// Why the consumer of a lane in use is not the one that was created for it. It is never created again under living

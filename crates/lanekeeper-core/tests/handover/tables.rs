@@ -84,6 +84,24 @@ fn changed_settings_reach_the_assignments_without_touching_lanes() {
 }
 
 #[test]
+fn a_shorter_ack_wait_is_for_a_successor_and_a_longer_one_for_the_lane_itself() {
+    let world = settled(1);
+    let mut wanted = world.wanted(1);
+    wanted.settings.ack_wait_milliseconds -= 1;
+    let plan_of = |wanted: &Wanted| plan(wanted, &world.observe()).steps;
+    let steps = plan_of(&wanted);
+    let Some(Step::PutRecord { record, .. }) = steps.first() else { panic!("{steps:?}") };
+    assert_eq!(record.lanes[0].state, LaneState::Retiring);
+    assert_eq!(record.partitions, None, "the number of partitions is the same");
+    wanted.settings.ack_wait_milliseconds += 2;
+    let steps = plan_of(&wanted);
+    assert!(
+        steps.iter().all(|step| matches!(step, Step::PutAssignment { .. } | Step::RepairConsumer { .. })),
+        "{steps:?}"
+    );
+}
+
+#[test]
 fn a_set_made_again_adopts_its_record_and_a_stranger_is_refused() {
     let world = settled(1);
     let mut wanted = world.wanted(1);

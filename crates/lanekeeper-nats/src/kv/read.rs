@@ -3,6 +3,7 @@
 use async_nats::{HeaderMap, HeaderValue, Message};
 use bytes::Bytes;
 use lanekeeper_core::plan::Revisioned;
+use lanekeeper_core::record::VERSION;
 use serde::de::DeserializeOwned;
 
 use super::{Bucket, Entry, KvError};
@@ -12,6 +13,17 @@ use crate::{
 };
 
 const NO_MESSAGE: u16 = 404;
+
+/// The version that each value says; absent it is the first.
+#[derive(serde::Deserialize)]
+struct Versioned {
+    #[serde(default = "first")]
+    v: u32,
+}
+
+fn first() -> u32 {
+    1
+}
 
 impl Bucket {
     /// The value of a key; `None` when it does not exist or was deleted. Any copy of the bucket may answer, so it
@@ -29,12 +41,18 @@ impl Bucket {
     /// The value of an entry as JSON; `None` when the key was deleted.
     pub fn parse<T: DeserializeOwned>(&self, entry: &Entry) -> Result<Option<Revisioned<T>>, KvError> {
         let Some(value) = &entry.value else { return Ok(None) };
-        let value = serde_json::from_slice(value).map_err(|error| KvError::Unreadable {
+        let unreadable = |error: String| KvError::Unreadable {
             bucket: self.name().to_owned(),
             key: entry.key.clone(),
             revision: entry.revision,
-            error: error.to_string(),
-        })?;
+            error,
+        };
+        // A later version may mean something else by the same names, and what it wrote must not be written over.
+        let version = serde_json::from_slice::<Versioned>(value).map_or(VERSION, |read| read.v);
+        if version > VERSION {
+            return Err(unreadable(format!("it has v {version}, and this version knows at most {VERSION}")));
+        }
+        let value = serde_json::from_slice(value).map_err(|error| unreadable(error.to_string()))?;
         Ok(Some(Revisioned { revision: entry.revision, value }))
     }
 

@@ -104,7 +104,9 @@ impl Pass<'_> {
 fn blamed(validated: &Validated, cause: Cause, words: &str) -> String {
     let credentials = validated.nats.credentials.as_ref();
     match (cause, credentials) {
-        (Cause::CredentialsInvalid | Cause::AuthorizationFailed, Some(secret)) => {
+        (Cause::CredentialsInvalid | Cause::AuthorizationFailed, Some(secret))
+            if validated.nats.tls.is_none() =>
+        {
             format!("spec.nats.credentialsSecretRef (key {} of Secret {}): {words}", secret.key, secret.name)
         }
         (Cause::NatsUnreachable, _) => format!("spec.nats.servers: {words}"),
