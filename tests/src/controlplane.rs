@@ -11,7 +11,8 @@ use std::{
 };
 
 use k8s_openapi::{
-    api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    api::core::v1::{Namespace, Pod},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api, Client, Config,
@@ -92,6 +93,31 @@ impl ControlPlane {
         let namespaces: Api<Namespace> = Api::all(client.clone());
         namespaces.create(&PostParams::default(), &namespace).await.expect("a namespace can be made");
         name
+    }
+
+    /// A pod of a partition's worker as the API server knows it, which no kubelet runs. One that is there already is fine.
+    pub async fn worker_pod(
+        client: &Client,
+        namespace: &str,
+        set: &str,
+        partition: u32,
+        name: &str,
+    ) -> Api<Pod> {
+        let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": name, "labels": {
+                "app.kubernetes.io/name": "lanekeeper-worker", "app.kubernetes.io/managed-by": "lanekeeper",
+                "lanekeeper.dev/set": set, "lanekeeper.dev/partition": partition.to_string(),
+            }},
+            "spec": {"containers": [{"name": "lane", "image": "example.com/lane:1"}]},
+        }))
+        .expect("this is a pod");
+        match pods.create(&PostParams::default(), &pod).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => panic!("pod {name} can be made: {error}"),
+        }
+        pods
     }
 
     /// Every write request to the API server in a namespace that was answered since `from` (a position of

@@ -102,6 +102,22 @@ impl Context<'_> {
         self.shares.iter().copied().filter(|share| self.active().all(|lane| lane.share != *share)).collect()
     }
 
+    /// The longest `AckWait` that workers of a lane may go by: their assignment never names a shorter one than before, and
+    /// the consumer may have got a longer one already, or by hand.
+    fn longest_ack_wait(&self, lane: &LaneRecord) -> u64 {
+        let consumer =
+            self.observed.consumers.get(&lane.incarnation).map(|found| found.ack_wait_milliseconds);
+        let assignment = self.observed.assignments.get(&lane.share.partition());
+        let assigned = assignment
+            .filter(|assignment| assignment.value.incarnation == lane.incarnation)
+            .map(|assignment| assignment.value.settings.ack_wait_milliseconds);
+        [Some(lane.fence_milliseconds), consumer, assigned, Some(self.wanted.settings.ack_wait_milliseconds)]
+            .into_iter()
+            .flatten()
+            .max()
+            .unwrap_or_default()
+    }
+
     fn delete(&self, incarnation: u64) -> Step {
         Step::DeleteConsumer { incarnation, name: self.observed.consumers[&incarnation].name.clone() }
     }

@@ -76,6 +76,10 @@ pub struct LaneRecord {
     /// Settled by deleting its consumer and waiting one `AckWait`, because holders could not be asked.
     #[serde(default)]
     pub fenced: bool,
+    /// The longest `AckWait` that its workers may go by, noted when it is fenced: by then neither its consumer nor its
+    /// assignment need be there to tell. 0 is not noted.
+    #[serde(default)]
+    pub fence_milliseconds: u64,
     /// The last floor seen of its consumer, in case somebody deletes it; never above the true floor.
     #[serde(default)]
     pub checkpoint: u64,

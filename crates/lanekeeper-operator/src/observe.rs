@@ -151,19 +151,19 @@ pub fn measure_fences(fences: &Fences, wanted: &Wanted, observed: &mut Observed)
         .iter()
         .map(|(incarnation, found)| (*incarnation, Duration::from_millis(found.ack_wait_milliseconds)));
     fences.seen(uid, seen);
-    let gone: BTreeSet<u64> = match &observed.record {
+    let wanted_now = Duration::from_millis(wanted.settings.ack_wait_milliseconds);
+    let gone: BTreeMap<u64, Duration> = match &observed.record {
         // Whatever is left of a set whose record is gone may still have holders.
-        None if observed.known_before || observed.has_traces() => BTreeSet::from([WHOLE_SET]),
-        None => BTreeSet::new(),
+        None if observed.known_before || observed.has_traces() => BTreeMap::from([(WHOLE_SET, wanted_now)]),
+        None => BTreeMap::new(),
         Some(record) => record
             .value
             .lanes
             .iter()
             .filter(|lane| lane.fenced && lane.state == LaneState::Settled)
-            .map(|lane| lane.incarnation)
-            .filter(|incarnation| !observed.consumers.contains_key(incarnation))
+            .filter(|lane| !observed.consumers.contains_key(&lane.incarnation))
+            .map(|lane| (lane.incarnation, wanted_now.max(Duration::from_millis(lane.fence_milliseconds))))
             .collect(),
     };
-    let ack_wait = Duration::from_millis(wanted.settings.ack_wait_milliseconds);
-    observed.fence_elapsed = fences.elapsed(uid, &gone, ack_wait, Instant::now());
+    observed.fence_elapsed = fences.elapsed(uid, &gone, Instant::now());
 }

@@ -8,11 +8,10 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, api::PostParams};
+use kube::Api;
 use lanekeeper_nats::ConnectSettings;
-use lanekeeper_tests::wait_until;
+use lanekeeper_tests::{controlplane::ControlPlane, wait_until};
 use lanekeeper_worker::{HandlerError, Message, Worker, handler};
-use serde_json::json;
 use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::rig::{DEADLINE, Rig};
@@ -126,17 +125,7 @@ impl Workers {
 
 /// A pod of a worker of `orders` as the API server knows it.
 pub(crate) async fn make_pod(rig: &Rig, name: &str, partition: u32) -> Api<Pod> {
-    let pods: Api<Pod> = Api::namespaced(rig.client.clone(), &rig.namespace);
-    let pod: Pod = serde_json::from_value(json!({
-        "metadata": {"name": name, "labels": {
-            "app.kubernetes.io/name": "lanekeeper-worker", "app.kubernetes.io/managed-by": "lanekeeper",
-            "lanekeeper.dev/set": "orders", "lanekeeper.dev/partition": partition.to_string(),
-        }},
-        "spec": {"containers": [{"name": "lane", "image": "example.com/lane:1"}]},
-    }))
-    .unwrap();
-    pods.create(&PostParams::default(), &pod).await.unwrap();
-    pods
+    ControlPlane::worker_pod(&rig.client, &rig.namespace, "orders", partition, name).await
 }
 
 /// Publishes one more message of each key, with confirmation.

@@ -7,6 +7,7 @@
 
 mod accounts;
 mod create;
+mod cut_off;
 mod deletion;
 mod documents;
 mod drift;

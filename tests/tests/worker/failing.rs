@@ -147,3 +147,26 @@ async fn a_handler_that_is_not_there_costs_no_attempt() {
     journal.assert_in_order();
     worker.stop().await;
 }
+
+#[tokio::test]
+async fn a_report_that_somebody_deletes_or_spoils_is_written_again() {
+    let rig = Rig::new().await;
+    rig.open().await;
+    rig.publish_many("k", 1).await;
+    let journal = Journal::default();
+    let refuse = |_: &lanekeeper_worker::Message| (ms(0), Err(HandlerError::permanent("not this one")));
+    let worker = Running::start(rig.builder(0).pod("p"), Script::new(&journal, refuse));
+    let key = rig.set.report_key(0, "p");
+    let said = || async {
+        // What cannot be read says nothing.
+        let found = rig.bucket.get_json::<lanekeeper_core::record::Report>(&key).await.ok().flatten();
+        found.and_then(|found| found.value.blocked).map(|at| at.sequence).ok_or("nothing is said")
+    };
+    assert_eq!(wait_until(DEADLINE, "the lane to say that it is blocked", said).await, 1);
+    let revision = rig.bucket.get(&key).await.unwrap().unwrap().revision;
+    rig.bucket.delete(&key, revision).await.unwrap();
+    assert_eq!(wait_until(DEADLINE, "it to be said again", said).await, 1);
+    rig.bucket.put(&key, "{".into()).await.unwrap();
+    assert_eq!(wait_until(DEADLINE, "it to be said again", said).await, 1);
+    worker.stop().await;
+}

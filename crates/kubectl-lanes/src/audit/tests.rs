@@ -24,6 +24,7 @@ fn lane(incarnation: u64, share: Share, floors: Vec<Floor>) -> LaneRecord {
         floors,
         opened: true,
         fenced: false,
+        fence_milliseconds: 0,
         checkpoint: 0,
     }
 }

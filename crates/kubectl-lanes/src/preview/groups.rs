@@ -283,6 +283,7 @@ mod tests {
             floors: vec![floor(1, 0, 20), floor(4, 0, 40), floor(4, 2, 15), floor(8, 4, 50)],
             opened: false,
             fenced: false,
+            fence_milliseconds: 0,
             checkpoint: 10,
         };
         let range = |modulus, residue, after, up_to| Range {

@@ -6,10 +6,10 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, api::PostParams};
+use kube::Api;
 use lanekeeper_nats::ConnectSettings;
+use lanekeeper_tests::controlplane::ControlPlane;
 use lanekeeper_worker::{HandlerError, Message, Worker, handler};
-use serde_json::json;
 use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::rig::Rig;
@@ -67,17 +67,5 @@ impl Running {
 
 /// A pod that the API server knows; one that is there already is fine.
 pub(crate) async fn make_pod(rig: &Rig, name: &str, partition: u32) -> Api<Pod> {
-    let pods: Api<Pod> = Api::namespaced(rig.client.clone(), &rig.namespace);
-    let pod: Pod = serde_json::from_value(json!({
-        "metadata": {"name": name, "labels": {
-            "app.kubernetes.io/name": "lanekeeper-worker", "app.kubernetes.io/managed-by": "lanekeeper",
-            "lanekeeper.dev/set": "orders", "lanekeeper.dev/partition": partition.to_string(),
-        }},
-        "spec": {"containers": [{"name": "lane", "image": "example.com/lane:1"}]},
-    }))
-    .unwrap();
-    if pods.get_opt(name).await.unwrap().is_none() {
-        pods.create(&PostParams::default(), &pod).await.unwrap();
-    }
-    pods
+    ControlPlane::worker_pod(&rig.client, &rig.namespace, "orders", partition, name).await
 }

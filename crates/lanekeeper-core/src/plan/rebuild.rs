@@ -61,6 +61,7 @@ fn first(wanted: &Wanted, observed: &Observed) -> Step {
             floors: Vec::new(),
             opened: false,
             fenced: false,
+            fence_milliseconds: 0,
             checkpoint: start - 1,
         });
     }
@@ -93,6 +94,7 @@ fn found_lanes(observed: &Observed) -> Vec<LaneRecord> {
                 floors: floors(consumer),
                 opened: true,
                 fenced: true,
+                fence_milliseconds: consumer.ack_wait_milliseconds,
                 checkpoint: consumer.floor,
             }
         })

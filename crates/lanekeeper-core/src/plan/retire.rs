@@ -23,6 +23,7 @@ pub(super) fn retire(context: &Context<'_>) -> Plan {
         {
             // Who held the lane is not known any more.
             lane.fenced = true;
+            lane.fence_milliseconds = context.longest_ack_wait(lane);
             lane.state = LaneState::Retiring;
             notes.push(Note::LaneKeyLost { partition, incarnation });
         }

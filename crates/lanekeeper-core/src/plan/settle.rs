@@ -207,7 +207,10 @@ fn allocate(context: &Context<'_>, settled: &[Settled<'_>]) -> Plan {
         for lane in &mut record.lanes {
             if let Some(one) = ready.iter().find(|one| one.group.has(lane)) {
                 lane.checkpoint = floor(context, lane);
-                lane.fenced |= one.fenced.contains(&lane.incarnation);
+                if one.fenced.contains(&lane.incarnation) {
+                    lane.fenced = true;
+                    lane.fence_milliseconds = context.longest_ack_wait(lane);
+                }
                 lane.state = LaneState::Settled;
             }
         }
@@ -229,6 +232,7 @@ fn created(incarnation: u64, share: Share, start: u64, floors: Vec<Floor>) -> La
         floors,
         opened: false,
         fenced: false,
+        fence_milliseconds: 0,
         checkpoint: start - 1,
     }
 }

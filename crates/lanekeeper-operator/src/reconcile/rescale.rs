@@ -118,6 +118,7 @@ mod tests {
                 floors: Vec::new(),
                 opened: state != LaneState::Created,
                 fenced: false,
+                fence_milliseconds: 0,
                 checkpoint: 0,
             })
             .collect();

@@ -21,6 +21,7 @@ fn record(partitions: u32, state: LaneState) -> Record {
         floors: Vec::new(),
         opened: true,
         fenced: false,
+        fence_milliseconds: 0,
         checkpoint: 0,
     };
     let owner = Owner { cluster: "c".into(), namespace: "n".into(), name: "s".into(), uid: "u".into() };

@@ -15,6 +15,9 @@ use super::{Identity, KeyCommand, KeyEvent};
 const CONFLICTS: usize = 32;
 const RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(30);
+/// A report that says something is looked at this often: somebody may have deleted or spoilt it, and the lane would stand in
+/// silence.
+const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 /// Until the lane's loop has ended.
 pub(super) async fn write(
@@ -174,16 +177,24 @@ struct Reporter {
 
 impl Reporter {
     fn want(&mut self, report: Report) {
-        self.due = (self.written.as_ref() != Some(&report)).then(Instant::now);
+        if self.written.as_ref() != Some(&report) {
+            self.due = Some(Instant::now());
+        }
         self.wanted = Some(report);
     }
 
     async fn write(&mut self) {
         self.due = None;
         let Some(report) = self.wanted.clone() else { return };
+        if self.written.as_ref() == Some(&report) {
+            // Nothing new: only a look whether it is still there.
+            self.written = None;
+        }
         match self.put(&report).await {
             Ok(()) => {
                 self.failures = 0;
+                let says_something = report != Report::new(report.incarnation);
+                self.due = says_something.then(|| Instant::now() + LOOK_EVERY);
                 self.written = Some(report);
             }
             Err(error) => {
