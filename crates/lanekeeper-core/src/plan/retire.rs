@@ -11,7 +11,6 @@ use crate::{
 /// Lanes that are not wanted any more, or that cannot go on, retire: the record first, then key and assignment.
 pub(super) fn retire(context: &Context<'_>) -> Plan {
     let mut notes = Vec::new();
-    let mut another_number = false;
     let due = due(context);
     let mut lanes = context.lanes().to_vec();
     for lane in &mut lanes {
@@ -33,16 +32,19 @@ pub(super) fn retire(context: &Context<'_>) -> Plan {
         if let Some(found) = lost(context, lane) {
             lane.state = LaneState::Retiring;
             notes.push(Note::ConsumerLost { partition, incarnation, found });
-        } else if shortened(context, lane) {
+        } else if shortened(context, lane) || due.contains(&incarnation) {
             lane.state = LaneState::Retiring;
-        } else if due.contains(&incarnation) {
-            lane.state = LaneState::Retiring;
-            another_number = true;
         }
     }
     if lanes == context.lanes() {
         return Plan::default();
     }
+    // Whatever else ends an unwanted lane, the number changes with it.
+    let another_number = lanes.iter().zip(context.lanes()).any(|(now, before)| {
+        now.state == LaneState::Retiring
+            && before.state != LaneState::Retiring
+            && !context.shares.contains(&now.share)
+    });
     let retired = lanes
         .iter()
         .filter(|lane| lane.state == LaneState::Retiring && lane.opened)
@@ -103,8 +105,8 @@ fn due(context: &Context<'_>) -> BTreeSet<u64> {
 }
 
 /// Whether the lane's workers were given a longer `AckWait` than is wanted now. One that cannot be reached may still go by
-/// it, so a shorter one is only for a successor: the lane's own consumer keeps the longer one to its end, and a fence goes
-/// by that, whoever looks.
+/// it, so a shorter one is only for a successor: the lane's own consumer and assignment keep the longer one to their end,
+/// and a fence goes by that.
 fn shortened(context: &Context<'_>, lane: &LaneRecord) -> bool {
     context.observed.assignments.get(&lane.share.partition()).is_some_and(|assignment| {
         assignment.value.incarnation == lane.incarnation

@@ -93,6 +93,11 @@ fn a_shorter_ack_wait_is_for_a_successor_and_a_longer_one_for_the_lane_itself() 
     let Some(Step::PutRecord { record, .. }) = steps.first() else { panic!("{steps:?}") };
     assert_eq!(record.lanes[0].state, LaneState::Retiring);
     assert_eq!(record.partitions, None, "the number of partitions is the same");
+    // Together with another number it is a change of that as well.
+    let both = Wanted { partitions: 2, ..wanted.clone() };
+    let steps = plan_of(&both);
+    let Some(Step::PutRecord { record, .. }) = steps.first() else { panic!("{steps:?}") };
+    assert_eq!(record.partitions, Some(2));
     wanted.settings.ack_wait_milliseconds += 2;
     let steps = plan_of(&wanted);
     assert!(
