@@ -12,11 +12,12 @@ pub(super) fn begin(wanted: &Wanted, observed: &Observed) -> Plan {
     if !observed.has_traces() && !observed.known_before {
         return Plan::steps(vec![first(wanted, observed)]);
     }
-    let lanes = found_lanes(observed);
-    if lanes.is_empty() && !observed.fence_elapsed.contains(&0) {
-        // Their consumers are gone as well, and with them every position; holders may be left.
+    if !observed.fence_elapsed.contains(&0) {
+        // Also when consumers are left. They may be successors that were not open yet, with a shorter deadline than their
+        // predecessor, whose consumer was gone and whose fence was still pending: only the lost record named that one.
         return Plan { waits: vec![Wait::RecordLost], ..Plan::default() };
     }
+    let lanes = found_lanes(observed);
     let notes = vec![Note::RecordRebuilt { lanes: lanes.len() }];
     // The counter must be above every number ever used, also of consumers that are gone.
     let highest = [

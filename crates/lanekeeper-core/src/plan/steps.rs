@@ -85,7 +85,7 @@ pub enum Wait {
         /// The lane.
         incarnation: u64,
     },
-    /// One `AckWait` because the set's record was lost and nobody knows who held a message.
+    /// The longest `AckWait` of the set, because its record was lost and nobody knows who holds a message.
     RecordLost,
 }
 

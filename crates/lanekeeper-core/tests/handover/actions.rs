@@ -179,18 +179,24 @@ impl State {
             actions.push(Action::LoseRecord);
         }
         actions.extend(self.world.lane_keys.keys().map(|incarnation| Action::LoseLaneKey(*incarnation)));
-        let holds = |incarnation: Option<u64>| {
-            self.world.workers.iter().filter_map(|worker| worker.in_hand).any(|hand| {
-                !hand.lost && incarnation.is_none_or(|incarnation| hand.incarnation == incarnation)
-            })
+        let holds = |which: &dyn Fn(InHand) -> bool| {
+            self.world
+                .workers
+                .iter()
+                .filter_map(|worker| worker.in_hand)
+                .any(|hand| !hand.lost && which(hand))
         };
         let elapses = |incarnation: u64| !self.world.fence_elapsed.contains(&incarnation);
         for lane in self.world.lanes().iter().filter(|lane| lane.fenced && elapses(lane.incarnation)) {
-            if !self.world.consumers.contains_key(&lane.incarnation) && !holds(Some(lane.incarnation)) {
+            let its = |hand: InHand| hand.incarnation == lane.incarnation;
+            if !self.world.consumers.contains_key(&lane.incarnation) && !holds(&its) {
                 actions.push(Action::FenceElapses(lane.incarnation));
             }
         }
-        if self.world.record.is_none() && elapses(0) && !holds(None) {
+        // Those whose consumer is there may renew their deadlines; each of them is fenced on its own when the record is
+        // rebuilt.
+        let all_but_served = |hand: InHand| !self.world.consumers.contains_key(&hand.incarnation);
+        if self.world.record.is_none() && elapses(0) && !holds(&all_but_served) {
             actions.push(Action::FenceElapses(0));
         }
     }

@@ -144,10 +144,12 @@ fn order_holds_under_each_single_failure() {
 
 /// Open in the design: two failures together for which no rule is known yet, or that are bounded by deadline and fence.
 fn open(one: Failure, other: Failure) -> bool {
-    use Failure::{ConsumerDeleted, LateStep, MessageVanishes, NodeUnreachable, RecordLost};
+    use Failure::{ConsumerDeleted, LateStep, MessageVanishes, NodeUnreachable, RecordLost, SecondOperator};
     [
         (LateStep, ConsumerDeleted),
         (LateStep, RecordLost),
+        // A step that the other operator planned before the loss is a late one.
+        (SecondOperator, RecordLost),
         (ConsumerDeleted, RecordLost),
         (NodeUnreachable, RecordLost),
         (MessageVanishes, NodeUnreachable),

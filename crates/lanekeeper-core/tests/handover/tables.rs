@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use lanekeeper_core::{
-    plan::{LANES_AT_ONCE, Note, Observed, Refusal, Start, Step, Wanted, plan},
+    plan::{LANES_AT_ONCE, Note, Observed, Refusal, Start, Step, Wait, Wanted, plan},
     record::{LaneState, Record},
     stream::Retention,
 };
@@ -174,6 +174,19 @@ fn a_consumer_deleted_by_somebody_is_succeeded_and_never_made_again() {
     assert!(plan.steps.iter().all(|step| !matches!(step, Step::CreateConsumer(_))));
     let Step::PutRecord { record, .. } = &plan.steps[0] else { panic!("{plan:?}") };
     assert_eq!(record.lanes[0].state, LaneState::Retiring);
+}
+
+#[test]
+fn a_lost_record_is_rebuilt_only_after_the_longest_deadline_of_the_set() {
+    let mut world = settled(1);
+    world.record = None;
+    let waiting = plan(&world.wanted(1), &world.observe());
+    assert_eq!((waiting.steps.len(), waiting.waits), (0, vec![Wait::RecordLost]));
+    world.fence_elapsed.insert(0);
+    let plan = plan(&world.wanted(1), &world.observe());
+    assert_eq!(plan.notes, [Note::RecordRebuilt { lanes: 1 }]);
+    let [Step::PutRecord { expected: None, record }] = plan.steps.as_slice() else { panic!("{plan:?}") };
+    assert!(record.lanes[0].fenced && record.lanes[0].state == LaneState::Retiring);
 }
 
 #[test]

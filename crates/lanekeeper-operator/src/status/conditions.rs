@@ -64,7 +64,7 @@ fn lanes_ready(found: &Findings) -> Statement {
         return of(Status::False, failure);
     }
     if found.waits.contains(&Wait::RecordLost) {
-        let message = "the set's record is gone from NATS; one ackWait passes before the lanes begin anew";
+        let message = "the set's record is gone from NATS; one ackWait passes before it is rebuilt, and one more before its lanes begin anew";
         return Statement::new(false, Reason::HolderUnreachable, message);
     }
     let (Some(record), Some(wanted)) = (&found.record, found.wanted) else {
