@@ -51,21 +51,29 @@ fn ask_for(name: &str) -> PathBuf {
 /// The real `lanekeeper-worker`, built once from this workspace. Panics with cargo's own words when it cannot be.
 pub fn worker() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-        let built = Command::new(cargo)
-            // The features of the whole workspace, so that nothing is compiled a second time.
-            .args(["build", "--workspace", "--bin", "lanekeeper-worker", "--message-format=json"])
-            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
-            .stderr(Stdio::inherit())
-            .output()
-            .expect("cargo can be started");
-        assert!(built.status.success(), "lanekeeper-worker could not be built");
-        let executable = |line: &[u8]| {
-            let message: serde_json::Value = serde_json::from_slice(line).ok()?;
-            let is_it = message["target"]["name"] == "lanekeeper-worker";
-            is_it.then(|| message["executable"].as_str().map(PathBuf::from)).flatten()
-        };
-        built.stdout.split(|byte| *byte == b'\n').find_map(executable).expect("cargo says where it is")
-    })
+    BUILT.get_or_init(|| build("--bin", "lanekeeper-worker"))
+}
+
+/// The worker's example that writes to PostgreSQL, built as the worker is.
+pub fn postgres_example() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| build("--example", "postgres"))
+}
+
+fn build(kind: &str, name: &str) -> PathBuf {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let built = Command::new(cargo)
+        // The features of the whole workspace, so that nothing is compiled a second time.
+        .args(["build", "--workspace", kind, name, "--message-format=json"])
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("cargo can be started");
+    assert!(built.status.success(), "{name} could not be built");
+    let executable = |line: &[u8]| {
+        let message: serde_json::Value = serde_json::from_slice(line).ok()?;
+        let is_it = message["target"]["name"] == name;
+        is_it.then(|| message["executable"].as_str().map(PathBuf::from)).flatten()
+    };
+    built.stdout.split(|byte| *byte == b'\n').find_map(executable).expect("cargo says where it is")
 }

@@ -15,12 +15,14 @@ pub mod helm;
 pub mod images;
 pub mod journal;
 pub mod kubectl;
+pub mod postgres;
 pub mod proxy;
 pub mod server;
 pub mod soak;
 pub mod trio;
 mod waiting;
 
+pub use postgres::Postgres;
 pub use proxy::{Direction, Flow, TcpProxy};
 pub use server::{NatsServer, ServerBuilder};
 pub use trio::NatsTrio;

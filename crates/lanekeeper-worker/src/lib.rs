@@ -18,6 +18,9 @@
 //! What decides about order is `lanekeeper_core::lane`; this crate gives it sockets and clocks ([`Worker`]), a handler
 //! ([`Handler`], or [`HttpHandler`] for any program behind HTTP), and says how it is (logs, metrics, health).
 //! It must not decide what is sent when, and must not know Kubernetes.
+//!
+//! Messages come again, and a handling that was given up may still write. Compare [`Message::fence`] in every side effect:
+//! [`sink`] does it for PostgreSQL (feature `postgres`).
 
 mod admin;
 mod cloudevent;
@@ -30,6 +33,7 @@ mod keys;
 pub mod logging;
 mod message;
 mod metrics;
+pub mod sink;
 mod status;
 mod time;
 mod worker;

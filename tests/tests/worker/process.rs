@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     net::{Ipv4Addr, SocketAddr},
+    path::Path,
     process::Command,
     sync::{Arc, Mutex},
     time::Duration,
@@ -44,10 +45,22 @@ impl WorkerProcess {
         arguments: &[&str],
         variables: &[(&str, &str)],
     ) -> Self {
+        let arguments = [&["--admin-address", "127.0.0.1:0"], arguments].concat();
+        let variables = [&[("LANEKEEPER_HANDLER_URL", handler)], variables].concat();
+        Self::of(binary::worker(), rig, pod, &arguments, &variables).await
+    }
+
+    /// Another program that runs a lane, and says its admin address as the worker does.
+    pub(crate) async fn of(
+        program: &Path,
+        rig: &Rig,
+        pod: &str,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let log = std::fs::File::create(folder.path().join("log")).unwrap();
-        let child = tokio::process::Command::new(binary::worker())
-            .args(["--admin-address", "127.0.0.1:0"])
+        let child = tokio::process::Command::new(program)
             .args(arguments)
             .env_clear()
             .env("LANEKEEPER_NAMESPACE", &rig.set.namespace)
@@ -56,7 +69,6 @@ impl WorkerProcess {
             .env("LANEKEEPER_POD", pod)
             .env("LANEKEEPER_STREAM", STREAM)
             .env("LANEKEEPER_NATS_SERVERS", rig.server.url())
-            .env("LANEKEEPER_HANDLER_URL", handler)
             .envs(variables.iter().copied())
             .stderr(log)
             .kill_on_drop(true)
