@@ -24,7 +24,7 @@ pub use self::{
     nats::{ClientSecretRef, Nats, SecretKeyRef, Tls},
     rescale::Rescale,
     stream::{Management, Retention, Storage, Stream},
-    worker::{Embedded, Handler, Http, Journal, Resources, Worker},
+    worker::{Embedded, Exec, Handler, Http, Journal, Resources, Worker},
 };
 use crate::{crd::rule, status::OrderedPartitionSetStatus};
 

@@ -10,6 +10,7 @@
 
 mod container;
 mod pod;
+mod program;
 
 use lanekeeper_api::validate::Validated;
 use serde_json::{Value, json};

@@ -112,7 +112,7 @@ fn push_encoded(encoded: &mut String, byte: u8) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::sync::Arc;
 
     use bytes::Bytes;
@@ -126,7 +126,11 @@ mod tests {
 
     use super::*;
 
-    fn message(subject: &str, published: async_nats::HeaderMap) -> Message {
+    pub(crate) fn message(subject: &str, published: async_nats::HeaderMap) -> Message {
+        message_with(subject, published, Bytes::from_static(b"x"))
+    }
+
+    pub(crate) fn message_with(subject: &str, published: async_nats::HeaderMap, payload: Bytes) -> Message {
         let mapping = Mapping::new("ORDERS", SubjectPattern::parse("orders.*").unwrap(), &[1], 2).unwrap();
         let stored = mapping.stored_subject(subject).unwrap();
         let share = Share { modulus: 1, residue: 0 };
@@ -160,7 +164,7 @@ mod tests {
             published: std::time::Duration::from_nanos(1_700_000_000_123_456_789),
             pending: 0,
             headers: Some(published),
-            payload: Bytes::from_static(b"x"),
+            payload,
         };
         Message::new(delivery, Arc::new(assignment), 1)
     }

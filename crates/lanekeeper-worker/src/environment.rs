@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use lanekeeper_core::names::{DEFAULT_BUCKET, SetName};
 use lanekeeper_nats::{ConnectSettings, Files};
 
+use crate::exec::ExecHandler;
+
 const PREFIX: &str = "LANEKEEPER_";
 
 /// A variable that is missing or wrong.
@@ -30,6 +32,13 @@ pub enum EnvironmentError {
     },
 }
 
+/// Where the handler is, when the environment says so; who embeds a handler needs neither.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum HandlerVariable {
+    Url(String),
+    Exec(Vec<String>),
+}
+
 /// Everything that the environment says.
 #[derive(Debug, Clone)]
 pub(crate) struct Environment {
@@ -38,7 +47,7 @@ pub(crate) struct Environment {
     pub(crate) pod: String,
     pub(crate) stream: String,
     pub(crate) bucket: String,
-    pub(crate) handler_url: Option<String>,
+    pub(crate) handler: Option<HandlerVariable>,
     pub(crate) connect: ConnectSettings,
 }
 
@@ -95,9 +104,29 @@ impl Environment {
             pod,
             stream,
             bucket: optional("BUCKET").unwrap_or_else(|| DEFAULT_BUCKET.to_owned()),
-            handler_url: optional("HANDLER_URL"),
+            handler: handler(optional("HANDLER_URL"), optional("HANDLER_EXEC"))?,
             connect,
         })
+    }
+}
+
+fn handler(url: Option<String>, exec: Option<String>) -> Result<Option<HandlerVariable>, EnvironmentError> {
+    let wrong = |value, allowed| {
+        Err(EnvironmentError::Wrong { variable: format!("{PREFIX}HANDLER_EXEC"), value, allowed })
+    };
+    match (url, exec) {
+        (None, None) => Ok(None),
+        (Some(url), None) => Ok(Some(HandlerVariable::Url(url))),
+        (Some(_), Some(exec)) => {
+            wrong(exec, "absent where LANEKEEPER_HANDLER_URL is given: there is one handler")
+        }
+        (None, Some(exec)) => match serde_json::from_str::<Vec<String>>(&exec) {
+            Ok(command) if ExecHandler::is_command(&command) => Ok(Some(HandlerVariable::Exec(command))),
+            _ => wrong(
+                exec,
+                "a JSON list of 1 to 64 texts, the program and its arguments, such as [\"python3\",\"/app/handle.py\"]",
+            ),
+        },
     }
 }
 
@@ -127,6 +156,30 @@ mod tests {
         assert_eq!((read.partition, read.set.to_string()), (3, "shop/orders".into()));
         assert_eq!(read.connect.servers, ["nats://a:4222", "tls://b:4222"]);
         assert_eq!((read.connect.domain, read.bucket.as_str()), (None, "lanekeeper"));
+    }
+
+    fn with_exec(command: &str) -> Result<Environment, EnvironmentError> {
+        let without = complete().into_iter().filter(|(name, _)| name != "LANEKEEPER_HANDLER_URL");
+        Environment::read(without.chain([("LANEKEEPER_HANDLER_EXEC".to_owned(), command.to_owned())]))
+    }
+
+    #[test]
+    fn a_program_is_a_list_of_texts_and_nothing_else() {
+        let read = with_exec(r#" ["python3", "/app/a b.py", ""] "#).unwrap();
+        let command = ["python3", "/app/a b.py", ""].map(str::to_owned).to_vec();
+        assert_eq!(read.handler, Some(HandlerVariable::Exec(command)));
+        let long = format!("[{}]", vec![r#""x""#; 65].join(","));
+        for wrong in
+            ["python3", "[]", r#"[""]"#, r#"["a", 1]"#, r#"{"command": ["a"]}"#, r#"["a\u0000"]"#, &long]
+        {
+            let error = with_exec(wrong).unwrap_err().to_string();
+            assert!(error.starts_with("LANEKEEPER_HANDLER_EXEC is '"), "{error}");
+            assert!(error.contains("it must be a JSON list of 1 to 64 texts"), "{error}");
+        }
+        let both =
+            complete().into_iter().chain([("LANEKEEPER_HANDLER_EXEC".to_owned(), r#"["a"]"#.to_owned())]);
+        let error = Environment::read(both).unwrap_err().to_string();
+        assert!(error.contains("must be absent where LANEKEEPER_HANDLER_URL is given"), "{error}");
     }
 
     #[test]

@@ -63,6 +63,11 @@ pub trait Handler: Send + Sync + 'static {
     fn reachable(&self) -> impl Future<Output = Result<(), String>> + Send {
         async { Ok(()) }
     }
+
+    /// Called once, after the last handling; for what must end in an orderly way.
+    fn close(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
 }
 
 /// A shared handler is one.
@@ -73,6 +78,10 @@ impl<H: Handler> Handler for Arc<H> {
 
     async fn reachable(&self) -> Result<(), String> {
         H::reachable(self).await
+    }
+
+    async fn close(&self) {
+        H::close(self).await;
     }
 }
 

@@ -16,7 +16,7 @@
 //! ```
 //!
 //! What decides about order is `lanekeeper_core::lane`; this crate gives it sockets and clocks ([`Worker`]), a handler
-//! ([`Handler`], or [`HttpHandler`] for any program behind HTTP), and says how it is (logs, metrics, health).
+//! ([`Handler`]; [`HttpHandler`] for any program behind HTTP, [`ExecHandler`] for one that reads lines), and says how it is (logs, metrics, health).
 //! It must not decide what is sent when, and must not know Kubernetes.
 //!
 //! Messages come again, and a handling that was given up may still write. Compare [`Message::fence`] in every side effect:
@@ -26,23 +26,28 @@ mod admin;
 mod cloudevent;
 mod driver;
 mod environment;
+mod exec;
 mod handler;
 mod http;
+pub mod install;
 mod journal;
 mod keys;
 pub mod logging;
 mod message;
 mod metrics;
+mod pod_handler;
 pub mod sink;
 mod status;
 mod time;
 mod worker;
 
 pub use environment::EnvironmentError;
+pub use exec::{ExecHandler, ExecHandlerError};
 pub use handler::{Handler, HandlerError, handler};
 pub use http::{HttpHandler, HttpHandlerError};
 pub use lanekeeper_core::fence::Fence;
 pub use lanekeeper_nats::async_nats::HeaderMap;
 pub use message::Message;
+pub use pod_handler::{PodHandler, PodHandlerError};
 pub use status::Status;
-pub use worker::{HandlerUrlError, RunError, Worker, WorkerBuilder};
+pub use worker::{RunError, Worker, WorkerBuilder};

@@ -1,9 +1,9 @@
-//! `lanekeeper-worker`: one partition's lane in front of a handler behind HTTP. All of it is in the library.
+//! `lanekeeper-worker`: one partition's lane in front of a handler behind HTTP or of a program. All of it is in the library.
 
-use std::{net::SocketAddr, process::ExitCode, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
-use clap::Parser;
-use lanekeeper_worker::{Worker, logging};
+use clap::{Parser, Subcommand};
+use lanekeeper_worker::{Worker, install, logging};
 
 /// Serves one partition of an ordered partition set, in order, one message at a time.
 ///
@@ -18,6 +18,18 @@ struct Arguments {
     /// How long what is in hand may take after SIGTERM; default: the handler timeout and 10 seconds.
     #[arg(long, value_name = "SECONDS")]
     grace_seconds: Option<u64>,
+    #[command(subcommand)]
+    instead: Option<Instead>,
+}
+
+/// What is done instead of serving.
+#[derive(Debug, Subcommand)]
+enum Instead {
+    /// Copies this program into a folder, for a container of another image to start it there.
+    Install {
+        /// The folder; it must be there.
+        folder: PathBuf,
+    },
 }
 
 // One lane does one thing at a time, so one thread is enough and the fastest.
@@ -35,8 +47,13 @@ async fn main() -> ExitCode {
 }
 
 async fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    if let Some(Instead::Install { folder }) = &arguments.instead {
+        let path = install::install(folder)?;
+        tracing::info!(path = %path.display(), "copied");
+        return Ok(());
+    }
     let worker = Worker::from_environment(std::env::vars())?;
-    let handler = worker.http_handler()?;
+    let handler = worker.pod_handler()?;
     let mut builder = worker.into_builder().admin(arguments.admin_address);
     if let Some(seconds) = arguments.grace_seconds {
         builder = builder.grace(Duration::from_secs(seconds));

@@ -14,12 +14,12 @@ use tracing::Instrument;
 use crate::{
     admin,
     driver::{Driver, Parts},
-    environment::{Environment, EnvironmentError},
+    environment::{Environment, EnvironmentError, HandlerVariable},
     handler::Handler,
-    http::{HttpHandler, HttpHandlerError},
     journal::Journal,
     keys::{Identity, Keys},
     metrics::Metrics,
+    pod_handler::{PodHandler, PodHandlerError},
     status::{Board, Status},
     time::rfc3339,
 };
@@ -47,17 +47,6 @@ pub enum RunError {
     Signals(#[source] io::Error),
 }
 
-/// Why there is no handler behind HTTP.
-#[derive(Debug, thiserror::Error)]
-pub enum HandlerUrlError {
-    /// Not given.
-    #[error("LANEKEEPER_HANDLER_URL is not set: it must be http://host:port/path")]
-    Missing,
-    /// Not usable.
-    #[error("LANEKEEPER_HANDLER_URL: {0}")]
-    Wrong(#[source] HttpHandlerError),
-}
-
 /// Serves one partition. See [`Worker::from_environment`] for pods, [`Worker::builder`] for everything else.
 #[derive(Debug)]
 pub struct Worker {
@@ -67,7 +56,7 @@ pub struct Worker {
     stream: String,
     bucket: String,
     connect: ConnectSettings,
-    handler_url: Option<String>,
+    handler: Option<HandlerVariable>,
     admin: Option<SocketAddr>,
     grace: Option<Duration>,
     options: Options,
@@ -90,7 +79,7 @@ impl Worker {
             stream: stream.to_owned(),
             bucket: DEFAULT_BUCKET.to_owned(),
             connect,
-            handler_url: None,
+            handler: None,
             admin: None,
             grace: None,
             options: Options::default(),
@@ -105,7 +94,7 @@ impl Worker {
     ) -> Result<Self, EnvironmentError> {
         let read = Environment::read(variables)?;
         let mut builder = Self::builder(read.set, read.partition, &read.stream, read.connect);
-        builder.worker.handler_url = read.handler_url;
+        builder.worker.handler = read.handler;
         Ok(builder.pod(&read.pod).bucket(&read.bucket).build())
     }
 
@@ -114,10 +103,14 @@ impl Worker {
         WorkerBuilder { worker: self }
     }
 
-    /// The handler that the environment names.
-    pub fn http_handler(&self) -> Result<HttpHandler, HandlerUrlError> {
-        let url = self.handler_url.as_deref().ok_or(HandlerUrlError::Missing)?;
-        HttpHandler::new(url).map_err(HandlerUrlError::Wrong)
+    /// The handler that the environment names; a program is started. Must be called inside a runtime.
+    pub fn pod_handler(&self) -> Result<PodHandler, PodHandlerError> {
+        let _lane = self.span().entered();
+        PodHandler::new(self.handler.as_ref())
+    }
+
+    fn span(&self) -> tracing::Span {
+        tracing::info_span!("lane", set = %self.set, partition = self.partition, pod = self.pod)
     }
 
     /// How the worker is, while it runs; for whoever embeds it.
@@ -145,7 +138,7 @@ impl Worker {
         handler: impl Handler,
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), RunError> {
-        let span = tracing::info_span!("lane", set = %self.set, partition = self.partition, pod = self.pod);
+        let span = self.span();
         self.serve(handler, shutdown).instrument(span).await
     }
 
@@ -177,13 +170,14 @@ impl Worker {
             keys,
             journal,
             connection,
-            handler,
+            handler: Arc::clone(&handler),
             board: self.board,
             metrics,
             stream: self.stream,
             grace: self.grace,
         };
         Driver::new(parts).run(shutdown).await;
+        handler.close().await;
         tracing::info!("ended");
         Ok(())
     }

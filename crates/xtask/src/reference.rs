@@ -9,8 +9,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
 };
 use lanekeeper_api::validate::{
-    EMBEDDED_FIELDS, LANE_FIELDS, REFUSED_POD_FIELDS, RESERVED_LABELS, RESERVED_PREFIX,
-    RESERVED_VARIABLE_PREFIX, RESERVED_VOLUME_PREFIX,
+    EMBEDDED_FIELDS, EXEC_REFUSED_FIELDS, INSTALL, LANE_FIELDS, REFUSED_POD_FIELDS, RESERVED_LABELS,
+    RESERVED_PREFIX, RESERVED_VARIABLE_PREFIX, RESERVED_VOLUME_PREFIX,
 };
 
 /// The page.
@@ -148,7 +148,8 @@ fn pod_template(page: &mut String) -> anyhow::Result<()> {
         "\n## spec.worker.podTemplate\n\n\
          Kept as it is written and merged into the pods; the API server names a wrong field when the Deployment is \
          applied (reason `DeploymentRefused`). With `http`, the container `handler` is required; it runs beside the \
-         lane, is ready before it and ends after it. What belongs to the operator is refused by name:\n\n\
+         lane, is ready before it and ends after it. With `exec` it is required too; in the pod it has the name `lane`, \
+         because the lane runs in it and starts your program there. What belongs to the operator is refused by name:\n\n\
          | Refused | Because |\n|---|---|\n",
     );
     for (field, why) in REFUSED_POD_FIELDS {
@@ -171,7 +172,14 @@ fn pod_template(page: &mut String) -> anyhow::Result<()> {
     )?;
     writeln!(
         page,
-        "| variables of the container `lane` that begin with `{RESERVED_VARIABLE_PREFIX}` | the operator's |"
+        "| with `exec`: a container `lane`, or any container `{INSTALL}` | the operator places them |"
+    )?;
+    for (field, why) in EXEC_REFUSED_FIELDS {
+        writeln!(page, "| with `exec`: `{field}` of the container `handler` | {why} |")?;
+    }
+    writeln!(
+        page,
+        "| variables of the container `lane`, and with `exec` of `handler`, that begin with `{RESERVED_VARIABLE_PREFIX}` | the operator's |"
     )?;
     writeln!(page, "| the labels `{}` | the operator's |", RESERVED_LABELS.join("` and `"))?;
     writeln!(page, "| labels and annotations that begin with `{RESERVED_PREFIX}` | the operator's |")?;

@@ -108,6 +108,52 @@ async fn the_pod_is_the_users_handler_as_a_sidecar_and_the_lane_beside_it() {
 }
 
 #[tokio::test]
+async fn a_program_is_a_deployment_that_the_api_server_takes_and_that_is_left_alone() {
+    let (rig, operator) = Rig::start("program").await;
+    let mut spec = rig.spec(1);
+    spec["worker"] = json!({
+        "handler": {"exec": {"command": ["python3", "/app/handle.py"], "timeoutSeconds": 30}},
+        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+        "podTemplate": {"spec": {
+            "containers": [{
+                "name": "handler", "image": "example.com/python:3",
+                "env": [{"name": "A", "value": "1"}],
+                "volumeMounts": [{"name": "app", "mountPath": "/app"}],
+            }],
+            "volumes": [{"name": "app", "configMap": {"name": "app"}}],
+        }},
+    });
+    rig.create("orders", spec).await.unwrap();
+    rig.wait_lanes("orders").await;
+    crate::rig::wait_equal("a Deployment", vec!["orders-0".to_owned()], || rig.deployment_names()).await;
+    let deployment = rig.deployment("orders-0").await;
+    let pod = &deployment["spec"]["template"]["spec"];
+    let install = &pod["initContainers"][0];
+    assert_eq!((&install["name"], &install["restartPolicy"]), (&json!("lane-install"), &json!(null)));
+    assert_eq!(install["args"], json!(["install", "/var/run/lanekeeper/program"]));
+    let lane = &pod["containers"][0];
+    assert_eq!((&lane["name"], &lane["image"]), (&json!("lane"), &json!("example.com/python:3")));
+    assert_eq!(lane["command"], json!(["/var/run/lanekeeper/program/lanekeeper-worker"]));
+    assert_eq!(lane["resources"]["requests"]["memory"], "32Mi");
+    let env = lane["env"].as_array().unwrap();
+    let value = |name: &str| env.iter().find(|one| one["name"] == name).map(|one| one["value"].clone());
+    assert_eq!(value("LANEKEEPER_HANDLER_EXEC"), Some(json!(r#"["python3","/app/handle.py"]"#)));
+    assert_eq!((value("LANEKEEPER_HANDLER_URL"), value("A")), (None, Some(json!("1"))));
+    assert_eq!(pod["terminationGracePeriodSeconds"], 45);
+    assert_eq!(rig.assignment("orders", 0).await.unwrap().settings.handler_timeout_milliseconds, 30_000);
+    // What is taken is what is wanted: a change of the lanes alone writes no Deployment.
+    let before = deployment["metadata"]["resourceVersion"].clone();
+    rig.patch("orders", json!({"spec": {"retry": {"maxAttempts": 9}}})).await;
+    lanekeeper_tests::wait_until(crate::rig::DEADLINE, "the assignment to say so", || async {
+        let settings = rig.assignment("orders", 0).await.ok_or("there is none")?.settings;
+        if settings.retry.max_attempts == 9 { Ok(()) } else { Err(format!("{settings:?}")) }
+    })
+    .await;
+    assert_eq!(rig.deployment("orders-0").await["metadata"]["resourceVersion"], before);
+    operator.stop().await;
+}
+
+#[tokio::test]
 async fn health_and_metrics_are_served_and_the_end_is_orderly() {
     let (rig, operator) = Rig::start("admin").await;
     rig.create("orders", rig.spec(1)).await.unwrap();

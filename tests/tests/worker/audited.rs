@@ -25,7 +25,7 @@ use crate::{
 const SUBJECT: &str = "audit.orders";
 
 /// A set that keeps a journal, with a stream that has it.
-async fn audited() -> Rig {
+pub(crate) async fn audited() -> Rig {
     let mut rig = Rig::new().await;
     rig.settings.journal = Some(SUBJECT.into());
     let config = stream::Config {
@@ -52,7 +52,7 @@ async fn entries(rig: &Rig) -> Vec<(String, Entry)> {
 }
 
 /// Waits until the journal has so many entries: the stream takes them at its own time.
-async fn wait_entries(rig: &Rig, count: usize) -> Vec<Entry> {
+pub(crate) async fn wait_entries(rig: &Rig, count: usize) -> Vec<Entry> {
     wait_until(DEADLINE, "the journal to have its entries", || async {
         let found = entries(rig).await;
         let outcomes: Vec<_> = found.iter().map(|(_, entry)| (entry.fence.sequence, entry.outcome)).collect();
@@ -63,7 +63,7 @@ async fn wait_entries(rig: &Rig, count: usize) -> Vec<Entry> {
 }
 
 /// The verdict when these messages were published: sequences by key.
-fn judged(entries: &[Entry], published: &BTreeMap<&str, Vec<u64>>) -> Report {
+pub(crate) fn judged(entries: &[Entry], published: &BTreeMap<&str, Vec<u64>>) -> Report {
     // One machine, one clock.
     let mut checker = Checker::new(Options::default());
     for (key, sequences) in published {

@@ -6,6 +6,7 @@
 
 mod audited;
 mod deadlines;
+mod exec;
 mod failing;
 mod following;
 mod http;

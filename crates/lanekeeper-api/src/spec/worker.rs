@@ -20,8 +20,8 @@ use crate::crd::{quantities, raw_object, rule};
 pub struct Worker {
     /// How a message is handed over. Exactly one of its fields.
     #[x_kube(validation = rule(
-        "has(self.http) != has(self.embedded)",
-        "spec.worker.handler: must have exactly one of http and embedded"
+        "[has(self.http), has(self.exec), has(self.embedded)].filter(given, given).size() == 1",
+        "spec.worker.handler: must have exactly one of http, exec and embedded"
     ))]
     pub handler: Handler,
 
@@ -30,7 +30,7 @@ pub struct Worker {
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
     pub image: Option<String>,
 
-    /// Resources of the lane's container.
+    /// Resources of the lane's container; with `exec` of your container `handler`, unless that names its own.
     #[serde(default, skip_serializing_if = "Resources::is_empty")]
     pub resources: Resources,
 
@@ -38,7 +38,7 @@ pub struct Worker {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<Journal>,
 
-    /// A pod template (`metadata` and `spec`) for the lanes' pods. With `http`, its container `handler` is yours.
+    /// A pod template (`metadata` and `spec`) for the lanes' pods. With `http` and `exec`, its container `handler` is yours.
     // The default keeps the hand-made schema from being required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "raw_object")]
@@ -53,6 +53,9 @@ pub struct Handler {
     /// An HTTP server in a container of yours beside the lane.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<Http>,
+    /// A program in a container of yours, which the lane starts there: one JSON object per line in, one out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exec: Option<Exec>,
     /// Your image runs the lane itself, with the worker crate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub embedded: Option<Embedded>,
@@ -84,6 +87,23 @@ impl Default for Http {
     fn default() -> Self {
         Self { port: default_port(), path: default_path(), timeout_seconds: default_timeout_seconds() }
     }
+}
+
+/// A program that handles messages by lines: it is started once, and gets each message as one line.
+#[derive(Serialize, Deserialize, KubeSchema, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Exec {
+    /// The program and its arguments, as they are: there is no shell, and no variable is replaced.
+    #[schemars(length(min = 1, max = 64), inner(length(max = 1024)))]
+    #[x_kube(validation = rule(
+        "self.size() == 0 || self[0].size() > 0",
+        "spec.worker.handler.exec.command: must begin with a program, which is not empty"
+    ))]
+    pub command: Vec<String>,
+    /// The longest that one message may take; then it counts as failed, and the program is killed.
+    #[serde(default = "default_timeout_seconds")]
+    #[schemars(range(min = 1, max = 86_400))]
+    pub timeout_seconds: i32,
 }
 
 /// A handler inside the lane's own process.

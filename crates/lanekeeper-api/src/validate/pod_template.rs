@@ -20,6 +20,19 @@ pub const LANE_FIELDS: [&str; 4] = ["env", "envFrom", "volumeMounts", "imagePull
 /// Besides, when the lane's image is a person's own.
 pub const EMBEDDED_FIELDS: [&str; 2] = ["command", "args"];
 
+/// With `exec` the container `handler` runs the lane, which starts its program. These are the operator's then.
+pub const EXEC_REFUSED_FIELDS: [(&str, &str); 6] = [
+    ("command", "the lane runs first and starts spec.worker.handler.exec.command"),
+    ("args", "the lane runs first and starts spec.worker.handler.exec.command"),
+    ("restartPolicy", "the container of a lane always restarts"),
+    ("startupProbe", "the lane is asked, and knows how its program is"),
+    ("readinessProbe", "the lane is asked, and knows how its program is"),
+    ("livenessProbe", "the lane is asked, and knows how its program is"),
+];
+
+/// The init container of the operator's that brings the lane's program, with `exec`.
+pub const INSTALL: &str = "lane-install";
+
 /// Variables of the lane's container that begin so are the operator's.
 pub const RESERVED_VARIABLE_PREFIX: &str = "LANEKEEPER_";
 
@@ -101,10 +114,12 @@ fn check_containers(path: &str, spec: &Map<String, Value>, handler: &HandlerKind
         let right = name != LANE && name != HANDLER;
         let allowed = format!("must not be '{LANE}' or '{HANDLER}', which the operator places itself");
         findings.require_text(right, &format!("{field}.name"), &name, &allowed);
+        check_not_install(&field, &name, handler, findings);
     }
     let containers = named(path, "containers", spec, findings);
     for (field, container, name) in &containers {
         check_ports(field, container, findings);
+        check_not_install(field, name, handler, findings);
         if name == LANE {
             check_lane(field, container, handler, findings);
         }
@@ -121,12 +136,23 @@ fn check_containers(path: &str, spec: &Map<String, Value>, handler: &HandlerKind
             findings.add(Invalid::text(format!("{field}.name"), HANDLER, allowed));
         }
         (HandlerKind::Embedded { .. }, []) => {}
-        (HandlerKind::Http { .. }, [(field, container, _)]) => check_handler(field, container, findings),
-        (HandlerKind::Http { .. }, []) => {
-            let allowed = "must have a container named 'handler' with spec.worker.handler.http";
+        (HandlerKind::Http { .. }, [(field, container, _)]) => {
+            check_image(field, container, findings);
+            if container.contains_key("restartPolicy") {
+                let allowed = "must not be set: the handler always restarts, beside its lane";
+                findings.add(Invalid::forbidden(format!("{field}.restartPolicy"), allowed));
+            }
+        }
+        (HandlerKind::Exec { .. }, [(field, container, _)]) => {
+            check_image(field, container, findings);
+            check_with_program(field, container, findings);
+        }
+        (HandlerKind::Http { .. } | HandlerKind::Exec { .. }, []) => {
+            let kind = if handler.command().is_some() { "exec" } else { "http" };
+            let allowed = format!("must have a container named 'handler' with spec.worker.handler.{kind}");
             findings.add(Invalid::value(field, format!("without '{HANDLER}'"), allowed));
         }
-        (HandlerKind::Http { .. }, _) => {
+        (HandlerKind::Http { .. } | HandlerKind::Exec { .. }, _) => {
             findings.add(Invalid::value(
                 field,
                 format!("with several '{HANDLER}'"),
@@ -136,19 +162,39 @@ fn check_containers(path: &str, spec: &Map<String, Value>, handler: &HandlerKind
     }
 }
 
-fn check_handler(field: &str, container: &Map<String, Value>, findings: &mut Findings) {
+fn check_image(field: &str, container: &Map<String, Value>, findings: &mut Findings) {
     let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
     if image.is_empty() {
         findings.add(Invalid::missing(format!("{field}.image"), "must be given"));
     }
-    if container.contains_key("restartPolicy") {
-        let allowed = "must not be set: the handler always restarts, beside its lane";
-        findings.add(Invalid::forbidden(format!("{field}.restartPolicy"), allowed));
+}
+
+/// A person's container in which the lane runs and starts its program.
+fn check_with_program(field: &str, container: &Map<String, Value>, findings: &mut Findings) {
+    for (refused, why) in EXEC_REFUSED_FIELDS {
+        if container.contains_key(refused) {
+            let allowed = format!("must not be set with spec.worker.handler.exec: {why}");
+            findings.add(Invalid::forbidden(format!("{field}.{refused}"), allowed));
+        }
+    }
+    check_reserved(field, container, findings);
+}
+
+fn check_not_install(field: &str, name: &str, handler: &HandlerKind, findings: &mut Findings) {
+    if handler.command().is_some() {
+        let allowed = format!("must not be '{INSTALL}', which the operator places itself");
+        findings.require_text(name != INSTALL, &format!("{field}.name"), name, &allowed);
     }
 }
 
 /// What is the operator's in the lane's container stays so: a wrong probe or variable would stop the lane.
 fn check_lane(field: &str, container: &Map<String, Value>, handler: &HandlerKind, findings: &mut Findings) {
+    if handler.command().is_some() {
+        let allowed =
+            "must not be there with spec.worker.handler.exec: the lane runs in your container 'handler'";
+        findings.add(Invalid::text(format!("{field}.name"), LANE, allowed));
+        return;
+    }
     let embedded = matches!(handler, HandlerKind::Embedded { .. });
     let mut may: Vec<&str> = LANE_FIELDS.to_vec();
     may.extend(EMBEDDED_FIELDS.iter().filter(|_| embedded));
@@ -159,6 +205,11 @@ fn check_lane(field: &str, container: &Map<String, Value>, handler: &HandlerKind
         );
         findings.add(Invalid::forbidden(format!("{field}.{other}"), allowed));
     }
+    check_reserved(field, container, findings);
+}
+
+/// Variables and mounts of the container in which the lane runs.
+fn check_reserved(field: &str, container: &Map<String, Value>, findings: &mut Findings) {
     for (entry, _, name) in named(field, "env", container, findings) {
         let allowed = format!("must not begin with '{RESERVED_VARIABLE_PREFIX}', which is the operator's");
         let right = !name.starts_with(RESERVED_VARIABLE_PREFIX);

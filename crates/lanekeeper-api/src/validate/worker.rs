@@ -17,6 +17,10 @@ pub const ADMIN_PORT: u16 = 9797;
 
 const HANDLER: &str = "spec.worker.handler";
 
+/// A handler's command.
+const MOST_WORDS: usize = 64;
+const LONGEST_WORD: usize = 1024;
+
 /// The pods of the lanes, checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkerSettings {
@@ -42,6 +46,13 @@ pub enum HandlerKind {
         /// The longest that one message may take.
         timeout_seconds: u64,
     },
+    /// By lines to a program that the lane starts, in a container of a person's image.
+    Exec {
+        /// The program and its arguments.
+        command: Vec<String>,
+        /// The longest that one message may take.
+        timeout_seconds: u64,
+    },
     /// Inside the lane's process.
     Embedded {
         /// The longest that one message may take.
@@ -53,7 +64,9 @@ impl HandlerKind {
     /// The longest that one message may take.
     pub fn timeout_seconds(&self) -> u64 {
         match self {
-            Self::Http { timeout_seconds, .. } | Self::Embedded { timeout_seconds } => *timeout_seconds,
+            Self::Http { timeout_seconds, .. }
+            | Self::Exec { timeout_seconds, .. }
+            | Self::Embedded { timeout_seconds } => *timeout_seconds,
         }
     }
 
@@ -66,7 +79,15 @@ impl HandlerKind {
     pub fn url(&self) -> Option<String> {
         match self {
             Self::Http { port, path, .. } => Some(format!("http://127.0.0.1:{port}{path}")),
-            Self::Embedded { .. } => None,
+            Self::Exec { .. } | Self::Embedded { .. } => None,
+        }
+    }
+
+    /// The program that the lane starts; `None` when it starts none.
+    pub fn command(&self) -> Option<&[String]> {
+        match self {
+            Self::Exec { command, .. } => Some(command),
+            Self::Http { .. } | Self::Embedded { .. } => None,
         }
     }
 }
@@ -104,16 +125,23 @@ fn check_handler(handler: &Handler, findings: &mut Findings) -> HandlerKind {
     let timeout = |name: &str, seconds: i32, findings: &mut Findings| {
         findings.bound(&format!("{HANDLER}.{name}.timeoutSeconds"), i64::from(seconds), 1, 86_400)
     };
-    let exactly_one = "must have exactly one of http and embedded";
-    match (&handler.http, &handler.embedded) {
-        (None, Some(embedded)) => {
+    let exactly_one = "must have exactly one of http, exec and embedded";
+    match (&handler.http, &handler.exec, &handler.embedded) {
+        (None, None, Some(embedded)) => {
             return HandlerKind::Embedded {
                 timeout_seconds: timeout("embedded", embedded.timeout_seconds, findings),
             };
         }
-        (Some(_), None) => {}
-        (Some(_), Some(_)) => findings.add(Invalid::value(HANDLER, "both", exactly_one)),
-        (None, None) => findings.add(Invalid::value(HANDLER, "empty", exactly_one)),
+        (None, Some(exec), None) => {
+            check_command(&exec.command, findings);
+            return HandlerKind::Exec {
+                command: exec.command.clone(),
+                timeout_seconds: timeout("exec", exec.timeout_seconds, findings),
+            };
+        }
+        (Some(_), None, None) => {}
+        (None, None, None) => findings.add(Invalid::value(HANDLER, "empty", exactly_one)),
+        _ => findings.add(Invalid::value(HANDLER, "more than one", exactly_one)),
     }
     let http = handler.http.clone().unwrap_or_default();
     let port = findings.bound(&format!("{HANDLER}.http.port"), i64::from(http.port), 1, 65_535);
@@ -130,6 +158,26 @@ fn check_handler(handler: &Handler, findings: &mut Findings) -> HandlerKind {
         port,
         path: path.clone(),
         timeout_seconds: timeout("http", http.timeout_seconds, findings),
+    }
+}
+
+fn check_command(command: &[String], findings: &mut Findings) {
+    let field = format!("{HANDLER}.exec.command");
+    let words = command.len();
+    if !(1..=MOST_WORDS).contains(&words) {
+        let allowed = format!("must have 1 to {MOST_WORDS}: a program and its arguments");
+        findings.add(Invalid::value(&field, format!("a list of {words} entries"), allowed));
+    }
+    if command.first().is_some_and(String::is_empty) {
+        let allowed = "must be a program, which is not empty";
+        findings.add(Invalid::text(format!("{field}[0]"), "", allowed));
+    }
+    for (index, word) in command.iter().enumerate() {
+        let field = format!("{field}[{index}]");
+        let length = word.chars().count();
+        let allowed = format!("must have at most {LONGEST_WORD} characters, not {length}");
+        findings.require_text(length <= LONGEST_WORD, &field, word, &allowed);
+        findings.require_text(!word.contains('\0'), &field, word, "must not have a NUL character");
     }
 }
 

@@ -21,33 +21,55 @@ const SECRET_MODE: i32 = 0o440;
 
 /// The container that runs the lane, with what the template adds to it.
 pub(super) fn lane(blueprint: &Blueprint<'_>, partition: u32, added: Map<String, Value>) -> Value {
-    let set = blueprint.set;
+    let mut container = in_any_image(blueprint, partition);
+    with_image(blueprint, &mut container);
+    container["securityContext"] = security();
+    let resources = resources(&blueprint.set.worker.resources);
+    if !resources.is_empty() {
+        container["resources"] = Value::Object(resources);
+    }
+    merge(&mut container, added);
+    container
+}
+
+/// The lane's image, and when it is pulled.
+pub(super) fn with_image(blueprint: &Blueprint<'_>, container: &mut Value) {
+    let own = blueprint.set.worker.image.as_deref();
+    container["image"] = json!(own.unwrap_or(blueprint.worker_image));
+    if own.is_none() {
+        container["imagePullPolicy"] = json!(blueprint.worker_pull_policy);
+    }
+}
+
+/// What the operator's own programs may do.
+pub(super) fn security() -> Value {
+    json!({
+        "allowPrivilegeEscalation": false,
+        "readOnlyRootFilesystem": true,
+        "runAsNonRoot": true,
+        "capabilities": {"drop": ["ALL"]},
+    })
+}
+
+/// What the lane's container has whatever image it is of.
+pub(super) fn in_any_image(blueprint: &Blueprint<'_>, partition: u32) -> Value {
     let mut container = json!({
         "name": LANE,
-        "image": set.worker.image.as_deref().unwrap_or(blueprint.worker_image),
         "env": environment(blueprint, partition),
         "ports": [{"name": "lane-admin", "containerPort": ADMIN_PORT, "protocol": "TCP"}],
         "livenessProbe": probe("/healthz", 10, 6),
         "readinessProbe": probe("/readyz", 2, 3),
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": {
-            "allowPrivilegeEscalation": false,
-            "readOnlyRootFilesystem": true,
-            "runAsNonRoot": true,
-            "capabilities": {"drop": ["ALL"]},
-        },
     });
-    if set.worker.image.is_none() {
-        container["imagePullPolicy"] = json!(blueprint.worker_pull_policy);
-    }
-    let mounts = mounts(&set.nats);
+    let mounts = mounts(&blueprint.set.nats);
     if !mounts.is_empty() {
         container["volumeMounts"] = Value::Array(mounts);
     }
-    let resources = resources(&set.worker.resources);
-    if !resources.is_empty() {
-        container["resources"] = Value::Object(resources);
-    }
+    container
+}
+
+/// Adds what a person has written to a container of the operator's.
+pub(super) fn merge(container: &mut Value, added: Map<String, Value>) {
     for (field, value) in added.into_iter().filter(|(field, _)| field != "name") {
         // Lists are continued: what the operator has put in comes first.
         match (container[&field].as_array_mut(), value) {
@@ -55,7 +77,6 @@ pub(super) fn lane(blueprint: &Blueprint<'_>, partition: u32, added: Map<String,
             (_, value) => container[&field] = value,
         }
     }
-    container
 }
 
 /// The user's container: an init container that keeps running (native sidecar), so that the lane starts after it
@@ -70,7 +91,12 @@ pub(super) fn handler(mut container: Map<String, Value>, port: u16) -> Value {
 }
 
 /// A person's container, with the defaults of the `restricted` pod security standard where it says nothing else.
-pub(super) fn restricted(mut container: Map<String, Value>) -> Value {
+pub(super) fn restricted(container: Map<String, Value>) -> Value {
+    Value::Object(restricted_fields(container))
+}
+
+/// The fields of [`restricted`].
+pub(super) fn restricted_fields(mut container: Map<String, Value>) -> Map<String, Value> {
     let context = container.entry("securityContext").or_insert_with(|| json!({}));
     if let Some(context) = context.as_object_mut()
         // The server allows neither beside a privileged container.
@@ -79,7 +105,7 @@ pub(super) fn restricted(mut container: Map<String, Value>) -> Value {
         context.entry("allowPrivilegeEscalation").or_insert(json!(false));
         context.entry("capabilities").or_insert_with(|| json!({"drop": ["ALL"]}));
     }
-    Value::Object(container)
+    container
 }
 
 /// The contract's variables, exactly: nothing about the lane itself is among them.
@@ -100,8 +126,15 @@ fn environment(blueprint: &Blueprint<'_>, partition: u32) -> Vec<Value> {
     optional("NATS_AUTH_DIR", set.nats.worker_credentials.as_ref().map(|_| AUTH_DIR));
     optional("TLS_DIR", set.nats.tls.as_ref().map(|_| TLS_DIR));
     optional("HANDLER_URL", set.worker.handler.url().as_deref());
+    let command = set.worker.handler.command().map(|command| without_references(&json!(command).to_string()));
+    optional("HANDLER_EXEC", command.as_deref());
     optional("BUCKET", (blueprint.bucket != DEFAULT_BUCKET).then_some(blueprint.bucket));
     all
+}
+
+/// The kubelet replaces `$(NAME)` in values of variables, and takes `$$` for one `$`.
+fn without_references(value: &str) -> String {
+    value.replace('$', "$$")
 }
 
 /// Volumes with the Secrets. Whole volumes rather than `subPath`: only those follow a rotation.
@@ -144,7 +177,7 @@ fn probe(path: &str, period: u32, failures: u32) -> Value {
     })
 }
 
-fn resources(wanted: &LaneResources) -> Map<String, Value> {
+pub(super) fn resources(wanted: &LaneResources) -> Map<String, Value> {
     [("requests", &wanted.requests), ("limits", &wanted.limits)]
         .into_iter()
         .filter(|(_, amounts)| !amounts.is_empty())

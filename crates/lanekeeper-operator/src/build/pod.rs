@@ -3,7 +3,7 @@
 use lanekeeper_api::validate::{HANDLER, HandlerKind, LANE};
 use serde_json::{Map, Value, json};
 
-use super::{Blueprint, GRACE_SECONDS, container};
+use super::{Blueprint, GRACE_SECONDS, container, program};
 use crate::labels;
 
 /// The group that owns mounted Secrets, so that the lane can read them without being root.
@@ -26,12 +26,20 @@ pub(super) fn template(blueprint: &Blueprint<'_>, partition: u32) -> Value {
     let added = lanes.into_iter().next().unwrap_or_default();
     let mut before: Vec<Value> =
         take_objects(&mut spec, "initContainers").into_iter().map(container::restricted).collect();
-    if let HandlerKind::Http { port, .. } = worker.handler {
-        before.extend(handlers.into_iter().map(|one| container::handler(one, port)));
-    }
+    let lane = match &worker.handler {
+        HandlerKind::Http { port, .. } => {
+            before.extend(handlers.into_iter().map(|one| container::handler(one, *port)));
+            container::lane(blueprint, partition, added)
+        }
+        HandlerKind::Embedded { .. } => container::lane(blueprint, partition, added),
+        HandlerKind::Exec { .. } => {
+            let handler = handlers.into_iter().next().unwrap_or_default();
+            before.insert(0, program::install(blueprint, &handler));
+            program::lane(blueprint, partition, handler)
+        }
+    };
     let beside = others.into_iter().map(container::restricted);
-    let containers: Vec<Value> =
-        [container::lane(blueprint, partition, added)].into_iter().chain(beside).collect();
+    let containers: Vec<Value> = [lane].into_iter().chain(beside).collect();
     spec.insert("containers".into(), Value::Array(containers));
     if !before.is_empty() {
         spec.insert("initContainers".into(), Value::Array(before));
@@ -46,7 +54,7 @@ pub(super) fn template(blueprint: &Blueprint<'_>, partition: u32) -> Value {
     }
     spec.insert("securityContext".into(), Value::Object(security));
     let theirs = take_objects(&mut spec, "volumes").into_iter().map(Value::Object);
-    let volumes: Vec<Value> = theirs.chain(secrets).collect();
+    let volumes: Vec<Value> = theirs.chain(secrets).chain(program::volume(&worker.handler)).collect();
     if !volumes.is_empty() {
         spec.insert("volumes".into(), Value::Array(volumes));
     }

@@ -210,3 +210,82 @@ fn the_lanes_container_gets_what_a_template_adds_and_keeps_what_is_its_own() {
     assert_eq!(names("env").last().map(String::as_str), Some("DATABASE_URL"));
     assert_eq!(lane["readinessProbe"]["httpGet"]["path"], "/readyz");
 }
+
+fn with_a_program(change: impl FnOnce(&mut Value)) -> Value {
+    built(|spec| {
+        spec["nats"]["credentialsSecretRef"] = json!({"name": "creds", "key": "user.creds"});
+        spec["worker"] = json!({
+            "handler": {"exec": {"command": ["python3", "/app/handle.py", "$(POD)"], "timeoutSeconds": 20}},
+            "podTemplate": {"spec": {
+                "initContainers": [{"name": "migrate", "image": "migrate:1"}],
+                "containers": [
+                    {
+                        "name": "handler", "image": "python:3", "imagePullPolicy": "Always", "workingDir": "/app",
+                        "env": [{"name": "DATABASE_URL", "value": "postgres://db"}],
+                        "volumeMounts": [{"name": "app", "mountPath": "/app"}],
+                    },
+                    {"name": "mesh", "image": "mesh:1"},
+                ],
+                "volumes": [{"name": "app", "configMap": {"name": "app"}}],
+            }},
+        });
+        change(spec);
+    })
+}
+
+#[test]
+fn a_program_runs_below_the_lane_in_the_users_image_and_the_lane_is_brought_there() {
+    let deployment = with_a_program(|_| {});
+    let pod = &deployment["spec"]["template"]["spec"];
+    let names = |list: &Value| -> Vec<String> {
+        list.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&pod["initContainers"]), ["lane-install", "migrate"]);
+    assert_eq!(names(&pod["containers"]), ["lane", "mesh"]);
+    assert_eq!(names(&pod["volumes"]), ["app", "lanekeeper-auth", "lanekeeper-program"]);
+    assert_eq!(pod["terminationGracePeriodSeconds"], 35);
+
+    let install = &pod["initContainers"][0];
+    assert_eq!(
+        (&install["image"], &install["imagePullPolicy"]),
+        (&json!("worker:1"), &json!("IfNotPresent"))
+    );
+    assert_eq!(install["args"], json!(["install", "/var/run/lanekeeper/program"]));
+    assert_eq!(install["securityContext"]["readOnlyRootFilesystem"], true);
+    assert_eq!(names(&install["volumeMounts"]), ["lanekeeper-program"]);
+
+    let lane = &pod["containers"][0];
+    assert_eq!((&lane["image"], &lane["imagePullPolicy"]), (&json!("python:3"), &json!("Always")));
+    assert_eq!(lane["command"], json!(["/var/run/lanekeeper/program/lanekeeper-worker"]));
+    assert_eq!(lane["args"], Value::Null);
+    assert_eq!(lane["workingDir"], "/app");
+    assert_eq!(names(&lane["volumeMounts"]), ["lanekeeper-auth", "lanekeeper-program", "app"]);
+    assert_eq!(lane["volumeMounts"][1]["readOnly"], true);
+    assert_eq!(lane["readinessProbe"]["httpGet"]["path"], "/readyz");
+    assert_eq!(lane["securityContext"]["allowPrivilegeEscalation"], false);
+    let variables = environment(&deployment);
+    let command = variables.iter().find(|(name, _)| name == "LANEKEEPER_HANDLER_EXEC").unwrap();
+    assert_eq!(command.1, r#"["python3","/app/handle.py","$$(POD)"]"#, "the kubelet must not replace it");
+    assert_eq!(variables.last().map(|(name, _)| name.as_str()), Some("DATABASE_URL"));
+    assert!(variables.iter().all(|(name, _)| name != "LANEKEEPER_HANDLER_URL"));
+}
+
+#[test]
+fn resources_of_a_program_are_its_containers_or_the_sets_and_those_of_the_install_are_the_same() {
+    let amounts = |deployment: &Value| {
+        let pod = &deployment["spec"]["template"]["spec"];
+        let (install, lane) = (&pod["initContainers"][0]["resources"], &pod["containers"][0]["resources"]);
+        assert_eq!(install, lane);
+        lane.clone()
+    };
+    assert_eq!(amounts(&with_a_program(|_| {})), Value::Null);
+    let of_set = json!({"requests": {"cpu": "10m"}});
+    let with_set = |spec: &mut Value| spec["worker"]["resources"] = of_set.clone();
+    assert_eq!(amounts(&with_a_program(with_set)), of_set);
+    let own = json!({"limits": {"memory": "64Mi"}});
+    let both = |spec: &mut Value| {
+        with_set(spec);
+        spec["worker"]["podTemplate"]["spec"]["containers"][0]["resources"] = own.clone();
+    };
+    assert_eq!(amounts(&with_a_program(both)), own);
+}
