@@ -110,10 +110,9 @@ async fn several_tables_are_written_together_or_not_at_all() {
         }
         handled.push(written);
     }
-    use Written::{Applied, Stale};
     assert_eq!(
         handled,
-        [Applied, Applied, Applied, Stale, Stale],
+        [Written::Applied, Written::Applied, Written::Applied, Written::Stale, Written::Stale],
         "what failed is not remembered as applied"
     );
     let rows = client.query("SELECT place FROM arrivals ORDER BY place", &[]).await.unwrap();

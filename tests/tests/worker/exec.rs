@@ -172,8 +172,9 @@ async fn whatever_a_program_does_wrong_is_one_attempt_and_the_order_stays() {
     for pid in left.split(' ') {
         wait_dead(pid.parse().unwrap()).await;
     }
+    let latest = program.begun().await;
     lane.stop().await;
-    assert!(program.has("ended"), "the program ended with its input");
+    assert!(program.has(&format!("ended-{}", latest.pid)), "the program ended with its input");
 }
 
 #[tokio::test]
@@ -244,7 +245,10 @@ async fn sigterm_lets_the_program_finish_its_message_and_ends_it() {
     lane.signal("TERM");
     assert_eq!(lane.exit_code().await, Some(0), "{}", lane.log());
     assert_eq!(program.with("done").len(), 1);
-    assert!(program.has("ended"), "it was told by the end of its input, and had time");
+    assert!(
+        program.has(&format!("ended-{}", begun.pid)),
+        "it was told by the end of its input, and had time"
+    );
     wait_dead(begun.pid).await;
     let found = rig.consumer(&consumer).await.unwrap();
     assert_eq!(
@@ -265,7 +269,7 @@ async fn a_program_that_outlasts_the_grace_period_is_killed_and_it_was_no_attemp
     lane.signal("TERM");
     assert_eq!(lane.exit_code().await, Some(0), "{}", lane.log());
     wait_dead(begun.pid).await;
-    assert!(!old.has("ended"));
+    assert!(!old.has(&format!("ended-{}", begun.pid)));
     let successor = rig.start(new.handler());
     rig.wait_settled(&consumer).await;
     let attempts: Vec<(u64, u64)> =

@@ -77,7 +77,7 @@ async fn a_late_write(way: &str, settings: &str, successor: Successor, outcome: 
     let moved = share(1, 2);
     let moves =
         |aircraft: &String| moved.contains_hash(rig.mapping.key_hash(&format!("orders.{aircraft}")).unwrap());
-    let aircraft = (10_000..).map(|number| format!("N{number}")).find(moves).unwrap();
+    let aircraft = (10_000..99_999).map(|number| format!("N{number}")).find(moves).unwrap();
     rig.publish(&aircraft, "first").await;
     rig.publish(&aircraft, "second").await;
     let url = format!("{} {settings}", database.settings());

@@ -66,4 +66,4 @@ for text in sys.stdin:
         time.sleep(SECONDS)
     note(message, "done")
     print(json.dumps({"id": message["id"], "result": "done"}), flush=True)
-open(os.path.join(FOLDER, "ended"), "w").close()
+open(os.path.join(FOLDER, f"ended-{os.getpid()}"), "w").close()
