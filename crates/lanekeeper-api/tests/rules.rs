@@ -96,7 +96,10 @@ fn defaults_in_the_schema_and_in_the_types_are_the_same() {
         apply_defaults(&schema, &changed(&good.base, &serde_json::json!({"spec": {"partitions": null}})));
     assert_eq!(least["spec"]["partitions"], 1);
     assert_eq!(least["spec"]["mapping"]["maxPartitions"], 256);
-    assert_eq!(least["spec"]["consumer"], serde_json::json!({"ackWaitSeconds": 15, "start": "All"}));
+    assert_eq!(
+        least["spec"]["consumer"],
+        serde_json::json!({"ackWaitSeconds": 15, "ownership": "Pin", "start": "All"})
+    );
     assert_eq!(least["spec"]["deletionPolicy"], "Retain");
     assert_eq!(least["spec"]["worker"]["handler"]["http"]["port"], 8080);
 }

@@ -30,19 +30,30 @@ pub mod metadata {
 }
 
 /// Fields that the consumer of a lane must not have, by their name on the wire. Limits on pulls make the server refuse
-/// the lane's; priority groups make it wait for a group that the lane does not name.
-pub const OFF: [&str; 7] = [
-    "max_batch",
-    "max_expires",
-    "max_bytes",
-    "rate_limit_bps",
-    "priority_groups",
-    "priority_policy",
-    "priority_timeout",
-];
+/// the lane's.
+pub const OFF: [&str; 4] = ["max_batch", "max_expires", "max_bytes", "rate_limit_bps"];
+
+/// Fields by which the server gives all messages of a lane to one worker, by their name on the wire.
+pub const PIN: [&str; 3] = ["priority_groups", "priority_policy", "priority_timeout"];
+
+/// The one priority group of a lane's consumer; every pull names it.
+pub const GROUP: &str = "lane";
+
+/// What [`PIN`] must be, as JSON on the wire. The pin lapses as late as a message does: a worker that is cut off keeps
+/// both for as long, so a pin that lapsed sooner would give a lane away for an outage that costs nothing otherwise, and
+/// one that lapsed later would make every crash cost more.
+pub fn pin(ack_wait_milliseconds: u64) -> BTreeMap<&'static str, String> {
+    let timeout = ack_wait_milliseconds.saturating_mul(1_000_000);
+    let [groups, policy, time_out] = PIN;
+    BTreeMap::from([
+        (groups, format!("[\"{GROUP}\"]")),
+        (policy, "pinned_client".to_owned()),
+        (time_out, timeout.to_string()),
+    ])
+}
 
 /// The consumer that a lane needs. Everything that is not named here must be off: no delivery limit, no
-/// backoff list, no inactivity limit, not paused, explicit acks, one message at a time, pull.
+/// backoff list, no inactivity limit, not paused, explicit acks, one message at a time, pull, pinned.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ConsumerSpec {
     /// Durable name.
@@ -88,7 +99,7 @@ pub struct ConsumerFound {
     pub headers_only: bool,
     /// `instant` or `original`.
     pub replay_policy: String,
-    /// Those of [`OFF`] that are set, each with its value as on the wire.
+    /// Those of [`OFF`] and [`PIN`] that are set, each with its value as on the wire.
     pub set: BTreeMap<&'static str, String>,
     /// Paused by somebody.
     pub paused: bool,
@@ -159,6 +170,9 @@ pub fn drift(wanted: &ConsumerSpec, found: &ConsumerFound) -> Vec<Drift> {
     let policy = if wanted.start.is_some() { "by_start_sequence" } else { "all" };
     check("deliver_policy", false, policy.into(), found.deliver_policy.clone());
     check("opt_start_seq", false, number(wanted.start), number(found.start));
+    for (field, wanted) in pin(wanted.ack_wait_milliseconds) {
+        check(field, true, wanted, found.set.get(field).cloned().unwrap_or_default());
+    }
     for field in OFF {
         let value = found.set.get(field).cloned().unwrap_or_default();
         check(field, true, String::new(), value);

@@ -4,9 +4,9 @@
 //! without a word, while the API server names it. Nothing of the lane itself is in the pod: workers follow their
 //! assignment, so that a change of a lane's settings restarts nothing.
 //!
-//! There is no disruption budget. A drain evicts one worker, its successor starts elsewhere, and the lane goes on
-//! where it stood; a budget of one pod could only block drains, and one over several partitions protects nothing
-//! that the partitions share.
+//! There is no disruption budget. A drain evicts one worker, a standby takes over or its successor starts elsewhere, and
+//! the lane goes on where it stood; a budget of one pod could only block drains, and one over several partitions
+//! protects nothing that the partitions share.
 
 mod container;
 mod pod;
@@ -54,8 +54,6 @@ pub fn deployment(blueprint: &Blueprint<'_>, partition: u32) -> Value {
                 "blockOwnerDeletion": true,
             }],
         },
-        // The number of replicas is left to its default: whoever scales one Deployment by hand gets that, and an
-        // autoscaler that was pointed at one is not fought with. Further pods are standbys of the same lane.
         "spec": {
             "revisionHistoryLimit": 2,
             "selector": {"matchLabels": labels::selector(set, partition)},
@@ -64,6 +62,12 @@ pub fn deployment(blueprint: &Blueprint<'_>, partition: u32) -> Value {
             "template": pod::template(blueprint, partition),
         },
     });
+    // Without standbys the number of replicas is left to its default: whoever scales one Deployment by hand gets that,
+    // and an autoscaler that was pointed at one is not fought with. Further pods stand by for the same lane.
+    let standbys = blueprint.set.worker.standbys;
+    if standbys > 0 {
+        deployment["spec"]["replicas"] = json!(1 + standbys);
+    }
     let hash = digest(&deployment);
     deployment["metadata"]["annotations"] = json!({labels::APPLIED: hash});
     deployment

@@ -163,6 +163,7 @@ pub(crate) mod tests {
             deliveries: 1,
             published: std::time::Duration::from_nanos(1_700_000_000_123_456_789),
             pending: 0,
+            pin: None,
             headers: Some(published),
             payload,
         };

@@ -227,6 +227,7 @@ impl<H: Handler> Driver<H> {
             self.carry_out(effect).await;
         }
         self.board.beat(self.start + now);
+        self.metrics.set_owner(self.lane.owns());
         let shown = (self.lane.state(), self.lane.in_place(), self.lane.incarnation(), self.lane.head());
         self.board.show(shown);
     }
@@ -273,10 +274,11 @@ impl<H: Handler> Driver<H> {
         self.metrics.set_head(Some(delivery.published));
         self.arrived += 1;
         let message = self.arrived;
-        let subject = delivery.subject.clone();
+        let (subject, pin) = (delivery.subject.clone(), delivery.pin.clone());
+        let pin = pin.as_deref();
         self.known.push(Known { id: message, delivery, assignment });
-        self.tell(Event::Delivered(Delivered { message, pull, sequence, deliveries, subject: &subject }))
-            .await;
+        let subject = &subject;
+        self.tell(Event::Delivered(Delivered { message, pull, sequence, deliveries, subject, pin })).await;
     }
 
     async fn key_event(&mut self, event: KeyEvent) {

@@ -48,6 +48,7 @@ pub(crate) struct Metrics {
     lag: Gauge,
     head_age: Gauge<f64, AtomicU64>,
     state: Family<StateLabel, Gauge>,
+    owner: Gauge,
     connected: Gauge,
     connects: Counter,
     /// When the message at the head was published, in nanoseconds since 1970; 0 when there is none.
@@ -113,6 +114,8 @@ impl Metrics {
         );
         let state = Family::<StateLabel, Gauge>::default();
         lane.register("state", "1 for the state that the lane is in", state.clone());
+        let owner = Gauge::default();
+        lane.register("owner", "1 while the lane's messages come to this worker", owner.clone());
         let connected = Gauge::default();
         lane.register("nats_connected", "1 while NATS can be reached", connected.clone());
         Self {
@@ -132,6 +135,7 @@ impl Metrics {
             lag,
             head_age,
             state,
+            owner,
             connected,
             connects,
             head: AtomicU64::new(0),
@@ -155,6 +159,8 @@ impl Metrics {
             | Note::Settled(_)
             | Note::Held { .. }
             | Note::Unserial(_)
+            | Note::Pinned
+            | Note::PinLost
             | Note::ConsumerGone => return,
         };
         counter.inc();
@@ -179,6 +185,10 @@ impl Metrics {
     pub(crate) fn set_head(&self, published: Option<Duration>) {
         let nanoseconds = published.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         self.head.store(nanoseconds, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_owner(&self, owner: bool) {
+        self.owner.set(i64::from(owner));
     }
 
     pub(crate) fn connection(&self, up: bool) {

@@ -30,10 +30,16 @@ fn rows() -> Vec<(&'static str, Value)> {
         ("max_batch", json!({"max_batch": 5})),
         ("max_expires", json!({"max_expires": 1_000_000_000_i64})),
         ("max_bytes", json!({"max_bytes": 10})),
-        ("priority_groups", json!({"priority_groups": ["x"], "priority_policy": "overflow"})),
         (
             "priority_groups",
-            json!({"priority_groups": ["x"], "priority_policy": "pinned_client", "priority_timeout": 1_000_000_000_i64}),
+            json!({"priority_groups": ["x"], "priority_policy": "overflow", "priority_timeout": null}),
+        ),
+        ("priority_groups", json!({"priority_groups": ["x"]})),
+        ("priority_timeout", json!({"priority_timeout": 1_000_000_000_i64})),
+        // As an earlier version made them.
+        (
+            "priority_policy",
+            json!({"priority_groups": null, "priority_policy": null, "priority_timeout": null}),
         ),
         (
             "metadata",

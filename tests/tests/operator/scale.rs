@@ -37,6 +37,28 @@ async fn scale_can_be_read_at_once_and_written_and_says_the_true_number() {
     operator.stop().await;
 }
 
+#[tokio::test]
+async fn standbys_are_further_pods_of_each_lane_and_no_partitions() {
+    let (rig, operator) = Rig::start("standbys").await;
+    rig.create("orders", rig.spec(2)).await.unwrap();
+    rig.wait_lanes("orders").await;
+    let replicas = || async {
+        let [first, second] = [rig.deployment("orders-0").await, rig.deployment("orders-1").await];
+        [first["spec"]["replicas"].clone(), second["spec"]["replicas"].clone()]
+    };
+    wait_equal("one pod for each lane", [json!(1), json!(1)], replicas).await;
+    rig.patch("orders", json!({"spec": {"worker": {"standbys": 2}}})).await;
+    wait_equal("two more", [json!(3), json!(3)], replicas).await;
+    let scale: Scale = rig.sets().get_scale("orders").await.unwrap();
+    assert_eq!(scale.status.unwrap().replicas, 2, "partitions, whatever pods they have");
+    let by_hand = Patch::Merge(json!({"spec": {"replicas": 1}}));
+    rig.deployments().patch("orders-0", &PatchParams::default(), &by_hand).await.unwrap();
+    wait_equal("what a person took away to come back", [json!(3), json!(3)], replicas).await;
+    rig.patch("orders", json!({"spec": {"worker": {"standbys": 0}}})).await;
+    wait_equal("one pod again", [json!(1), json!(1)], replicas).await;
+    operator.stop().await;
+}
+
 /// A pod as a set's Deployment would make it.
 async fn pod(rig: &Rig, name: &str, labels: serde_json::Value) {
     let pods: Api<Pod> = Api::namespaced(rig.client.clone(), &rig.namespace);

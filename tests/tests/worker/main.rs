@@ -13,6 +13,7 @@ mod http;
 mod journal;
 mod order;
 mod owners;
+mod pins;
 mod process;
 mod reconnect;
 mod rig;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use lanekeeper_core::{
-    consumer::{ConsumerFound, ConsumerSpec},
+    consumer::{ConsumerFound, ConsumerSpec, pin},
     plan::{Note, Observed, Plan, Refusal, Revisioned, Step, Wait, Wanted, plan},
     record::LaneRecord,
 };
@@ -156,7 +156,7 @@ fn fresh(spec: &ConsumerSpec) -> ConsumerFound {
         inactive_threshold_milliseconds: 0,
         headers_only: false,
         replay_policy: "instant".to_owned(),
-        set: BTreeMap::new(),
+        set: pin(spec.ack_wait_milliseconds),
         paused: false,
         replicas: spec.replicas.unwrap_or(0),
         metadata: spec.metadata.clone(),

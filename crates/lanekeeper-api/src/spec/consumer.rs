@@ -16,6 +16,10 @@ pub struct Consumer {
     #[schemars(range(min = 1, max = 3600))]
     pub ack_wait_seconds: i32,
 
+    /// How it is decided which of a lane's workers gets its messages.
+    #[serde(default)]
+    pub ownership: Ownership,
+
     /// Where new consumers begin. Immutable.
     #[serde(default)]
     #[x_kube(validation = rule("self == oldSelf", "spec.consumer.start: is immutable"))]
@@ -29,8 +33,21 @@ pub struct Consumer {
 
 impl Default for Consumer {
     fn default() -> Self {
-        Self { ack_wait_seconds: default_ack_wait_seconds(), start: Start::default(), replicas: None }
+        Self {
+            ack_wait_seconds: default_ack_wait_seconds(),
+            ownership: Ownership::default(),
+            start: Start::default(),
+            replicas: None,
+        }
     }
+}
+
+/// How it is decided which of a lane's workers gets its messages.
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Ownership {
+    /// By the server: a consumer is pinned to one worker, the others stand by.
+    #[default]
+    Pin,
 }
 
 /// Where a set begins in a stream that it meets for the first time.

@@ -30,6 +30,11 @@ pub struct Worker {
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
     pub image: Option<String>,
 
+    /// Further pods for each lane. They stand by and take over when the lane's worker ends or is not heard of any more.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 4))]
+    pub standbys: i32,
+
     /// Resources of the lane's container; with `exec` of your container `handler`, unless that names its own.
     #[serde(default, skip_serializing_if = "Resources::is_empty")]
     pub resources: Resources,

@@ -28,6 +28,8 @@ pub struct WorkerSettings {
     pub handler: HandlerKind,
     /// The lane's image; always given with an embedded handler.
     pub image: Option<String>,
+    /// Further pods for each lane.
+    pub standbys: u32,
     /// Resources of the lane's container.
     pub resources: LaneResources,
     /// `metadata` and `spec` as they were written, without any field that the operator owns.
@@ -118,7 +120,9 @@ pub(super) fn check(worker: &Worker, findings: &mut Findings) -> WorkerSettings 
         None => {}
     }
     let pod_template = pod_template::check(worker.pod_template.as_ref(), &handler, findings);
-    WorkerSettings { handler, image, resources: check_resources(&worker.resources, findings), pod_template }
+    let standbys = findings.bound("spec.worker.standbys", i64::from(worker.standbys), 0, 4);
+    let resources = check_resources(&worker.resources, findings);
+    WorkerSettings { handler, image, standbys, resources, pod_template }
 }
 
 fn check_handler(handler: &Handler, findings: &mut Findings) -> HandlerKind {

@@ -28,7 +28,7 @@ fn as_specified() -> ConsumerFound {
         inactive_threshold_milliseconds: 0,
         headers_only: false,
         replay_policy: "instant".into(),
-        set: BTreeMap::new(),
+        set: pin(15_000),
         paused: false,
         replicas: 1,
         metadata: spec().metadata,
@@ -50,7 +50,7 @@ fn a_consumer_as_specified_has_no_drift_and_what_is_foreign_is_none() {
 #[test]
 fn every_field_that_matters_is_found_alone_and_said_in_words() {
     type Change = fn(&mut ConsumerFound);
-    let rows: [(&str, bool, Change); 17] = [
+    let rows: [(&str, bool, Change); 20] = [
         ("max_ack_pending", true, |found| found.max_ack_pending = 100),
         ("max_deliver", true, |found| found.max_deliver = 3),
         ("ack_policy", false, |found| found.ack_policy = "all".into()),
@@ -64,6 +64,9 @@ fn every_field_that_matters_is_found_alone_and_said_in_words() {
         ("deliver_policy", false, |found| found.deliver_policy = "new".into()),
         ("opt_start_seq", false, |found| found.start = Some(6)),
         ("max_expires", true, |found| drop(found.set.insert("max_expires", "1".into()))),
+        ("priority_groups", true, |found| drop(found.set.insert("priority_groups", "[\"x\"]".into()))),
+        ("priority_policy", true, |found| drop(found.set.remove("priority_policy"))),
+        ("priority_timeout", true, |found| drop(found.set.insert("priority_timeout", "1".into()))),
         ("headers_only", true, |found| found.headers_only = true),
         ("pause_until", true, |found| found.paused = true),
         ("num_replicas", true, |found| found.replicas = 3),

@@ -1,8 +1,9 @@
 //! What a lane wants done: everything it does to the world, as values.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
+    consumer::GROUP,
     invariants::LaneInvariant,
     record::{Excused, Report},
 };
@@ -61,6 +62,10 @@ pub enum Effect {
         /// Comes back with the answer.
         token: u64,
     },
+    /// Tell the server that the pin's holder is alive, while no pull for a message is out.
+    Renew(Renewal),
+    /// Take the lane's pin away from whoever has it, so that another worker need not wait until it lapses.
+    Unpin,
     /// Start the handler.
     Handle {
         /// With which message.
@@ -84,7 +89,7 @@ pub enum Effect {
 }
 
 /// A request for one message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PullRequest {
     /// Part of the subject on which it is answered; never used twice.
     pub id: u64,
@@ -92,6 +97,18 @@ pub struct PullRequest {
     pub expires: Duration,
     /// How often the server shows that it did not forget.
     pub heartbeat: Duration,
+    /// The pin that we have. Without one the pull waits until nobody has it.
+    pub pin: Option<Arc<str>>,
+}
+
+/// A request that keeps the pin and can never bring a message: it takes none larger than one byte, and a message is
+/// larger by its subject alone. (Measured: only a new pull with the pin's id keeps the pin, not an in-progress ack.)
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Renewal {
+    /// Part of the subject on which it is answered, from the same numbers as pulls.
+    pub id: u64,
+    /// The pin.
+    pub pin: Arc<str>,
 }
 
 /// What happened, for logs and metrics.
@@ -150,6 +167,10 @@ pub enum Note {
     Unserial(i64),
     /// There is no such consumer any more.
     ConsumerGone,
+    /// The server gave the lane's pin to us.
+    Pinned,
+    /// The pin is not ours any more.
+    PinLost,
     /// The lane did what it must never do.
     Violation(LaneInvariant),
 }
@@ -160,6 +181,19 @@ impl fmt::Display for PullRequest {
         // Both are seconds at most; narrower numbers are written faster, and this is written for each message.
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let (expires, heartbeat) = (nanoseconds(self.expires), nanoseconds(self.heartbeat));
-        write!(f, r#"{{"batch":1,"expires":{expires},"idle_heartbeat":{heartbeat}}}"#)
+        write!(f, r#"{{"batch":1,"expires":{expires},"idle_heartbeat":{heartbeat},"group":"{GROUP}""#)?;
+        match &self.pin {
+            Some(pin) => write!(f, r#","id":"{pin}"}}"#),
+            None => f.write_str("}"),
+        }
+    }
+}
+
+impl fmt::Display for Renewal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // It ends by itself after this; the server's answer is the proof that it was there.
+        const NANOSECONDS: u32 = 10_000_000;
+        let pin = &self.pin;
+        write!(f, r#"{{"batch":1,"expires":{NANOSECONDS},"max_bytes":1,"group":"{GROUP}","id":"{pin}"}}"#)
     }
 }

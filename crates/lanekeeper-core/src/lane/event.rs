@@ -118,17 +118,22 @@ pub struct Delivered<'a> {
     pub deliveries: u64,
     /// The subject under which it is stored.
     pub subject: &'a str,
+    /// The pin that it came with.
+    pub pin: Option<&'a str>,
 }
 
 /// What the server says of the lane's consumer, as far as a lane needs to know it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerFacts {
-    /// The shortest deadline that a delivery can have: `ack_wait` or an entry of a backoff list.
+    /// The shortest deadline that a delivery can have: `ack_wait`, an entry of a backoff list, or the time after which a
+    /// pin lapses.
     pub shortest_wait: Duration,
     /// Messages out at once.
     pub max_ack_pending: i64,
     /// Messages out now.
     pub ack_pending: u64,
+    /// The pin that some worker has.
+    pub pin: Option<Arc<str>>,
 }
 
 /// Why a pull ended without a message.
@@ -142,6 +147,8 @@ pub enum PullStatus {
     NoResponders,
     /// The pin is another's (423).
     WrongPin,
+    /// The next message is larger than the pull allows (409).
+    TooLarge,
     /// Anything else, such as a change of leader (409): to be repeated after a while.
     Refused,
 }

@@ -46,6 +46,9 @@ pub(super) struct Hand {
     wait: Duration,
     progress: Vec<(u64, Duration)>,
     progress_due: Duration,
+    /// When the latest pull or renewal was sent that is known to have kept the pin; nothing where there is none.
+    pinned: Option<Duration>,
+    renewals: Vec<(u64, Duration)>,
     /// This delivery is recorded as no attempt.
     pub(super) excused: bool,
     /// How often the handler was not there.
@@ -59,6 +62,7 @@ impl Hand {
         sequence: u64,
         deliveries: u64,
         pulled: Duration,
+        pinned: bool,
         wait: Duration,
     ) -> Self {
         Self {
@@ -71,14 +75,16 @@ impl Hand {
             wait,
             progress: Vec::new(),
             progress_due: pulled + wait / 3,
+            pinned: pinned.then_some(pulled),
+            renewals: Vec::new(),
             excused: false,
             unreachable: 0,
         }
     }
 
-    /// After this nothing may be sent for the message: the server may have given it to another.
+    /// After this nothing may be sent for the message: the server may have given it, or the pin, to another.
     pub(super) fn deadline(&self) -> Duration {
-        self.proof + self.wait
+        self.pinned.map_or(self.proof, |pinned| pinned.min(self.proof)) + self.wait
     }
 
     /// When the server is to be told that work goes on.
@@ -104,6 +110,20 @@ impl Hand {
         self.progress_due = self.progress_due.min(self.proof + wait / 3).max(self.proof);
     }
 
+    pub(super) fn renewal_sent(&mut self, number: u64, now: Duration) {
+        self.renewals.push((number, now));
+    }
+
+    /// A renewal came back; whether it is one of this message's. It counts when the server took note of it.
+    pub(super) fn renewal_ended(&mut self, number: u64, taken_note_of: bool) -> bool {
+        let Some(index) = self.renewals.iter().position(|(sent, _)| *sent == number) else { return false };
+        let (_, sent) = self.renewals.swap_remove(index);
+        if taken_note_of {
+            self.pinned = self.pinned.map(|before| before.max(sent));
+        }
+        true
+    }
+
     /// The consumer's deadline changed. What is already running may only become shorter by it.
     pub(super) fn limit(&mut self, wait: Duration) {
         if wait < self.wait {
@@ -118,10 +138,12 @@ impl Hand {
         message: u64,
         deliveries: u64,
         pulled: Duration,
+        pinned: bool,
         wait: Duration,
     ) {
         self.message = message;
         self.deliveries = deliveries;
+        self.pinned = pinned.then(|| self.pinned.unwrap_or_default().max(pulled));
         if pulled > self.proof {
             self.proof = pulled;
             self.wait = wait;

@@ -81,6 +81,7 @@ impl Lane {
         self.retiring |= retiring;
         self.excused = excused;
         self.waiting = None;
+        self.pin = None;
         self.pulls.doubt_all();
         self.pulls.ask_at_once();
         if self.served != Some(incarnation) {
@@ -137,6 +138,8 @@ impl Lane {
         self.wait = UNKNOWN_WAIT;
         self.inspecting = None;
         self.waiting = None;
+        self.pin = None;
+        self.elsewhere = false;
     }
 
     /// Whether there is a lane that we may serve and do not.
@@ -180,7 +183,7 @@ impl Lane {
         }
     }
 
-    pub(super) fn inspected(&mut self, now: Duration, token: u64, facts: ConsumerFacts) {
+    pub(super) fn inspected(&mut self, now: Duration, token: u64, facts: &ConsumerFacts) {
         let verified = self.hand.as_ref().is_some_and(|hand| hand.stage == Stage::Verifying { token });
         if self.inspecting != Some(token) && !verified {
             return;
@@ -188,6 +191,7 @@ impl Lane {
         if self.inspecting == Some(token) {
             self.inspecting = None;
         }
+        self.pin_seen(facts.pin.as_deref());
         self.wait = facts.shortest_wait;
         if let Some(hand) = &mut self.hand {
             hand.limit(self.wait);
@@ -240,7 +244,12 @@ impl Lane {
     }
 
     pub(super) fn pull_ended(&mut self, now: Duration, pull: u64, status: PullStatus) {
-        self.pulls.ended(now, pull, status);
+        if status == PullStatus::WrongPin {
+            self.pin_refused(now, pull);
+        }
+        if !self.renewal_ended(pull, status) {
+            self.pulls.ended(now, pull, status);
+        }
         if matches!(status, PullStatus::ConsumerDeleted | PullStatus::NoResponders) {
             self.inspect(now);
         }
@@ -323,6 +332,7 @@ impl Lane {
             return false;
         }
         self.pulls.doubt_all();
+        self.unpin();
         let give_up = self.shutdown.map(|_| now + LEAVE_LIMIT);
         self.membership = Membership::Leaving { retry: None, give_up };
         self.leave();
@@ -358,7 +368,7 @@ impl Lane {
 
     fn pull_if_due(&mut self, now: Duration) {
         if self.hand.is_none() && self.may_pull(now) {
-            let request = self.pulls.issue(now, self.wait);
+            let request = self.issue(now);
             self.emit(Effect::Pull(request));
         }
     }

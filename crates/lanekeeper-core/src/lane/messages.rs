@@ -25,16 +25,18 @@ impl Lane {
         let Some(pulled) = self.pulls.consume(delivered.pull) else {
             return self.drop_stale(&delivered);
         };
+        self.pinned(delivered.pin);
         let served = self.current.is_some() && self.membership == super::Membership::Member && !self.ending();
         if now >= pulled + self.wait || !served {
             return self.drop_stale(&delivered);
         }
         let Some(hand) = &mut self.hand else {
-            return self.admit(now, &delivered, pulled);
+            return self.admit(now, &delivered, pulled, delivered.pin.is_some());
         };
         if hand.sequence == delivered.sequence {
             let before = hand.message;
-            hand.delivered_again(delivered.message, delivered.deliveries, pulled, self.wait);
+            let pinned = delivered.pin.is_some();
+            hand.delivered_again(delivered.message, delivered.deliveries, pulled, pinned, self.wait);
             if let Stage::Settling { .. } = hand.stage {
                 self.note(Note::Duplicate(delivered.sequence));
                 self.send_ack(now);
@@ -49,7 +51,7 @@ impl Lane {
                 if carried == Some(delivered.pull) && delivered.sequence > hand.sequence =>
             {
                 self.settled();
-                self.admit(now, &delivered, pulled);
+                self.admit(now, &delivered, pulled, delivered.pin.is_some());
             }
             Stage::Settling { .. } if self.next.is_none() => {
                 self.next = Some(Next {
@@ -57,6 +59,7 @@ impl Lane {
                     sequence: delivered.sequence,
                     deliveries: delivered.deliveries,
                     subject: delivered.subject.to_owned(),
+                    pinned: delivered.pin.is_some(),
                     pulled,
                 });
                 self.send_ack(now);
@@ -85,17 +88,19 @@ impl Lane {
             sequence: next.sequence,
             deliveries: next.deliveries,
             subject: &next.subject,
+            pin: None,
         };
         if now >= next.pulled + self.wait || self.ending() {
             return self.drop_stale(&delivered);
         }
-        self.admit(now, &delivered, next.pulled);
+        self.admit(now, &delivered, next.pulled, next.pinned);
     }
 
-    fn admit(&mut self, now: Duration, delivered: &Delivered<'_>, pulled: Duration) {
+    fn admit(&mut self, now: Duration, delivered: &Delivered<'_>, pulled: Duration, pinned: bool) {
         let Some(lane) = self.current.clone() else { return self.drop_stale(delivered) };
         let sequence = delivered.sequence;
-        self.hand = Some(Hand::new(delivered.message, sequence, delivered.deliveries, pulled, self.wait));
+        let (message, deliveries) = (delivered.message, delivered.deliveries);
+        self.hand = Some(Hand::new(message, sequence, deliveries, pulled, pinned, self.wait));
         if self.completed.contains(sequence) {
             self.note(Note::Duplicate(sequence));
             return self.settle(now);
@@ -273,11 +278,11 @@ impl Lane {
             return;
         }
         let first = carried.is_none() && !repeated;
-        let pull = (first && self.may_pull(now)).then(|| self.pulls.issue(now, self.wait));
+        let pull = (first && self.may_pull(now)).then(|| self.issue(now));
         let token = self.token();
         self.set_stage(Stage::Settling {
             sent: Some(now),
-            carried: pull.map(|pull| pull.id).or(carried),
+            carried: pull.as_ref().map(|pull| pull.id).or(carried),
             repeated: pull.is_none(),
             since_token,
         });

@@ -9,8 +9,9 @@
 //! - A message's deadline counts from the sending of the pull that it answers. An answered in-progress ack
 //!   moves it to its own sending plus the deadline of the consumer, if the answer came before the old one.
 //! - Past its deadline a message is [`Note::Lost`] or [`Note::Stale`]: no ack, nak or progress is sent for it.
-//! - While a handler runs no pull is out; the next one rides on the ack (`+NXT`). So after a shutdown began,
-//!   the ack brings no further message.
+//! - While a handler runs no pull is out that could bring a message; the next one rides on the ack (`+NXT`). So after
+//!   a shutdown began, the ack brings no further message.
+//! - Messages come to the worker that has the lane's [`pin`]. Whoever may have lost it gives up what is in hand.
 //! - Nothing is pulled before the lane was joined, and it is left only with nothing in hand and no pull that
 //!   could still bring something (a retiring lane does not wait for its pull: its consumer is about to go).
 //! - A message that arrives while an earlier one was not seen settled is handled only after the server said
@@ -24,15 +25,16 @@ mod event;
 mod hand;
 mod membership;
 mod messages;
+mod pin;
 mod pulls;
 mod time;
 mod verdict;
 
 use std::{sync::Arc, time::Duration};
 
-use self::{completed::Completed, hand::Hand, hand::Stage, membership::Membership, pulls::Pulls};
+use self::{completed::Completed, hand::Hand, hand::Stage, membership::Membership, pin::Pin, pulls::Pulls};
 pub use self::{
-    effect::{Effect, Note, PullRequest},
+    effect::{Effect, Note, PullRequest, Renewal},
     event::{ConsumerFacts, Delivered, Event, Outcome, PullStatus},
 };
 use crate::record::{Assignment, Blocked, Excused, Report};
@@ -49,6 +51,8 @@ pub enum State {
     Joining,
     /// Ready for the next message.
     Idle,
+    /// Ready to take over: another worker has the lane's pin.
+    Standby,
     /// The handler runs.
     Handling,
     /// The handler is not there; the message is held.
@@ -69,10 +73,11 @@ pub enum State {
 
 impl State {
     /// Every state.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Waiting,
         Self::Joining,
         Self::Idle,
+        Self::Standby,
         Self::Handling,
         Self::Held,
         Self::Settling,
@@ -89,6 +94,7 @@ impl State {
             Self::Waiting => "waiting",
             Self::Joining => "joining",
             Self::Idle => "idle",
+            Self::Standby => "standby",
             Self::Handling => "handling",
             Self::Held => "held",
             Self::Settling => "settling",
@@ -128,6 +134,7 @@ struct Next {
     sequence: u64,
     deliveries: u64,
     subject: String,
+    pinned: bool,
     pulled: Duration,
 }
 
@@ -161,6 +168,9 @@ pub struct Lane {
     inspecting: Option<u64>,
     inspect_due: Duration,
     pulls: Pulls,
+    pin: Option<Pin>,
+    /// Another worker has the pin.
+    elsewhere: bool,
     hand: Option<Hand>,
     next: Option<Next>,
     waiting: Option<Waiting>,
@@ -193,6 +203,8 @@ impl Lane {
             inspecting: None,
             inspect_due: Duration::ZERO,
             pulls: Pulls::default(),
+            pin: None,
+            elsewhere: false,
             hand: None,
             next: None,
             waiting: None,
@@ -225,7 +237,7 @@ impl Lane {
             Event::JoinFailed { incarnation } => self.join_failed(now, incarnation),
             Event::Left { incarnation } => self.left(incarnation),
             Event::LeaveFailed { incarnation } => self.leave_failed(now, incarnation),
-            Event::Consumer { token, facts } => self.inspected(now, token, facts),
+            Event::Consumer { token, facts } => self.inspected(now, token, &facts),
             Event::ConsumerGone { token } => self.consumer_gone(token),
             Event::InspectFailed { token } => self.inspect_failed(now, token),
             Event::Delivered(delivered) => self.delivered(now, delivered),
@@ -257,6 +269,7 @@ impl Lane {
             (None, _) if self.stopping() => State::Leaving,
             (None, Some(waiting)) => waiting.state,
             (None, None) if !self.serial => State::Refusing,
+            (None, None) if self.elsewhere => State::Standby,
             (None, None) if self.report.lost.is_some() => State::Lost,
             (None, None) => State::Idle,
         }

@@ -4,7 +4,7 @@
 //! for each message, and that is where the message's deadline counts from: a packet may be slow, and a worker
 //! that was frozen finds stale messages in its socket.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{PullRequest, PullStatus};
 
@@ -51,11 +51,22 @@ impl Pulls {
     }
 
     /// A new pull.
-    pub(super) fn issue(&mut self, now: Duration, wait: Duration) -> PullRequest {
-        self.last += 1;
+    pub(super) fn issue(&mut self, now: Duration, wait: Duration, pin: Option<Arc<str>>) -> PullRequest {
+        let id = self.number();
         let expires = Self::expiry(wait);
-        self.out.push(Pull { id: self.last, sent: now, expires, heard: now, doubted: false });
-        PullRequest { id: self.last, expires, heartbeat: expires / 2 }
+        self.out.push(Pull { id, sent: now, expires, heard: now, doubted: false });
+        PullRequest { id, expires, heartbeat: expires / 2, pin }
+    }
+
+    /// A number that no pull had.
+    pub(super) fn number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// The number given last.
+    pub(super) fn last(&self) -> u64 {
+        self.last
     }
 
     /// A message came for the pull: when that was sent, if the pull is known.

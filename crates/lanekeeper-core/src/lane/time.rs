@@ -13,7 +13,14 @@ const LONGEST_REPEAT: Duration = Duration::from_secs(1);
 impl Lane {
     /// The deadline of what is in hand has passed: give it up, whatever else happened.
     pub(super) fn lapse(&mut self, now: Duration) {
-        let Some(hand) = self.hand.take_if(|hand| now >= hand.deadline()) else { return };
+        if self.hand.as_ref().is_some_and(|hand| now >= hand.deadline()) {
+            self.lose(now);
+        }
+    }
+
+    /// What is in hand may be another's by now: nothing more is sent for it.
+    pub(super) fn lose(&mut self, now: Duration) {
+        let Some(hand) = self.hand.take() else { return };
         if matches!(hand.stage, Stage::Handling { .. }) {
             self.emit(Effect::Cancel);
         }
@@ -87,6 +94,7 @@ impl Lane {
             hand.progress_sent(token, now);
             let message = hand.message;
             self.emit(Effect::Progress { message, token });
+            self.renew(now);
         }
     }
 

@@ -371,7 +371,7 @@ impl Consumer {
             inactive_threshold_milliseconds: 0,
             headers_only: false,
             replay_policy: "instant".into(),
-            set: BTreeMap::new(),
+            set: lanekeeper_core::consumer::pin(self.spec.ack_wait_milliseconds),
             paused: false,
             replicas: 0,
             metadata: self.spec.metadata.clone(),

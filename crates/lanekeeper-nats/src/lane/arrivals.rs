@@ -2,12 +2,15 @@
 
 use std::{future::poll_fn, task::Poll, time::Duration};
 
-use async_nats::{HeaderMap, Message, Subject};
+use async_nats::{HeaderMap, HeaderValue, Message, Subject};
 use bytes::Bytes;
 use futures::StreamExt;
 use lanekeeper_core::lane::PullStatus;
 
 use super::{AckSubject, LaneLink};
+
+/// The header with the pin's id.
+const PIN: &str = "Nats-Pin-Id";
 
 /// Something that arrived.
 #[derive(Debug)]
@@ -62,7 +65,9 @@ pub struct Delivery {
     pub published: Duration,
     /// Messages that the consumer has not delivered yet.
     pub pending: u64,
-    /// Its headers.
+    /// The pin that the server gave with it.
+    pub pin: Option<String>,
+    /// Its headers, as published.
     pub headers: Option<HeaderMap>,
     /// Its payload.
     pub payload: Bytes,
@@ -106,8 +111,10 @@ fn for_pull(pull: u64, message: Message) -> Arrival {
             Ok(read) => read,
             Err(error) => return Arrival::Unreadable(format!("a message: {error}")),
         };
-        let (subject, headers, payload) = (message.subject, message.headers, message.payload);
-        let delivery = Delivery { subject, ack, sequence, deliveries, published, pending, headers, payload };
+        let (subject, payload) = (message.subject, message.payload);
+        let (pin, headers) = without_pin(message.headers);
+        let delivery =
+            Delivery { subject, ack, sequence, deliveries, published, pending, pin, headers, payload };
         return Arrival::Message { pull, delivery };
     }
     match message.status.map(|status| status.as_u16()) {
@@ -120,10 +127,31 @@ fn for_pull(pull: u64, message: Message) -> Arrival {
     }
 }
 
+/// The server adds the pin to a message's own headers, after them: a header of that name which a publisher wrote comes
+/// first and means nothing.
+fn without_pin(headers: Option<HeaderMap>) -> (Option<String>, Option<HeaderMap>) {
+    let Some(headers) = headers else { return (None, None) };
+    let is_id = |pin: &&str| !pin.is_empty() && pin.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let Some(pin) = headers.get_last(PIN).map(HeaderValue::as_str).filter(is_id).map(str::to_owned) else {
+        return (None, Some(headers));
+    };
+    if headers.len() == 1 {
+        return (Some(pin), None);
+    }
+    let mut rest = HeaderMap::new();
+    for (name, values) in headers.iter().filter(|(name, _)| AsRef::<str>::as_ref(*name) != PIN) {
+        for value in values {
+            rest.append(name.clone(), value.clone());
+        }
+    }
+    (Some(pin), Some(rest))
+}
+
 fn status_of(code: u16, words: &str) -> PullStatus {
     match code {
         404 | 408 => PullStatus::Expired,
         409 if words.eq_ignore_ascii_case("consumer deleted") => PullStatus::ConsumerDeleted,
+        409 if words.eq_ignore_ascii_case("message size exceeds maxbytes") => PullStatus::TooLarge,
         423 => PullStatus::WrongPin,
         503 => PullStatus::NoResponders,
         _ => PullStatus::Refused,
@@ -143,6 +171,35 @@ mod tests {
         }
         assert_eq!(status_of(408, "Request Timeout"), PullStatus::Expired);
         assert_eq!(status_of(423, "Nats-Pin-Id mismatch"), PullStatus::WrongPin);
+        assert_eq!(status_of(409, "Message Size Exceeds MaxBytes"), PullStatus::TooLarge);
         assert_eq!(status_of(400, "Bad Request"), PullStatus::Refused);
+    }
+
+    #[test]
+    fn the_servers_pin_is_taken_and_only_what_was_published_is_left() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(without_pin(None), (None, None));
+        headers.append(PIN, "server0");
+        assert_eq!(without_pin(Some(headers)), (Some("server0".into()), None));
+        let mut headers = HeaderMap::new();
+        headers.append(PIN, "publishers");
+        headers.append("trace", "1");
+        headers.append("trace", "2");
+        headers.append(PIN, "server1");
+        let (pin, rest) = without_pin(Some(headers));
+        assert_eq!(pin.as_deref(), Some("server1"));
+        let mut expected = HeaderMap::new();
+        expected.append("trace", "1");
+        expected.append("trace", "2");
+        assert_eq!(rest, Some(expected));
+    }
+
+    #[test]
+    fn what_cannot_be_a_pin_is_left_where_it_is() {
+        for text in ["", "a\"b", "a b"] {
+            let mut headers = HeaderMap::new();
+            headers.append(PIN, text);
+            assert_eq!(without_pin(Some(headers.clone())), (None, Some(headers)), "{text:?}");
+        }
     }
 }

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// What the server says of a lane's consumer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerState {
     /// What the lane needs to know.
     pub facts: ConsumerFacts,
@@ -48,6 +48,14 @@ struct Info {
     num_pending: u64,
     #[serde(default)]
     num_ack_pending: u64,
+    #[serde(default)]
+    priority_groups: Vec<Group>,
+}
+
+#[derive(Deserialize)]
+struct Group {
+    #[serde(default)]
+    pinned_client_id: String,
 }
 
 #[derive(Deserialize)]
@@ -59,12 +67,17 @@ struct Config {
     backoff: Vec<u64>,
     #[serde(default)]
     max_ack_pending: i64,
+    /// Nanoseconds after which a pin lapses.
+    #[serde(default)]
+    priority_timeout: u64,
 }
 
 impl Config {
-    /// A delivery's deadline is its entry of the backoff list if there is one, so the shortest counts.
+    /// A delivery's deadline is its entry of the backoff list if there is one, so the shortest counts. What is in hand
+    /// without the pin may be another's as well, so that has the same deadline.
     fn shortest_wait(&self) -> Duration {
-        let shortest = self.backoff.iter().copied().chain([self.ack_wait]).filter(|wait| *wait > 0).min();
+        let waits = self.backoff.iter().copied().chain([self.ack_wait, self.priority_timeout]);
+        let shortest = waits.filter(|wait| *wait > 0).min();
         Duration::from_nanos(shortest.unwrap_or_default())
     }
 }
@@ -95,6 +108,12 @@ impl Inspector {
             shortest_wait: info.config.shortest_wait(),
             max_ack_pending: info.config.max_ack_pending,
             ack_pending: info.num_ack_pending,
+            pin: info
+                .priority_groups
+                .into_iter()
+                .map(|group| group.pinned_client_id)
+                .find(|id| !id.is_empty())
+                .map(Into::into),
         };
         Ok(ConsumerState { facts, pending: info.num_pending })
     }
@@ -105,10 +124,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shortest_entry_of_a_backoff_list_is_the_deadline() {
-        let config = Config { ack_wait: 30, backoff: vec![20, 10, 40], max_ack_pending: 1 };
+    fn the_shortest_of_ack_wait_backoff_list_and_pin_is_the_deadline() {
+        let config =
+            Config { ack_wait: 30, backoff: vec![20, 10, 40], max_ack_pending: 1, priority_timeout: 0 };
         assert_eq!(config.shortest_wait(), Duration::from_nanos(10));
         let config = Config { backoff: Vec::new(), ..config };
         assert_eq!(config.shortest_wait(), Duration::from_nanos(30));
+        let config = Config { priority_timeout: 25, ..config };
+        assert_eq!(config.shortest_wait(), Duration::from_nanos(25));
     }
 }

@@ -4,7 +4,10 @@ use std::{fmt::Write as _, time::Duration};
 
 use async_nats::{Subject, SubscribeError, connection::State};
 use bytes::Bytes;
-use lanekeeper_core::lane::PullRequest;
+use lanekeeper_core::{
+    consumer::GROUP,
+    lane::{PullRequest, Renewal},
+};
 
 use super::LaneLink;
 
@@ -23,6 +26,21 @@ impl LaneLink {
             let subject = format!("{}.CONSUMER.MSG.NEXT.{stream}.{consumer}", self.api);
             self.send(subject.into(), reply, request.to_string().into()).await;
         }
+    }
+
+    /// Says that the holder of the pin is there; the answer comes as the end of a pull of this number.
+    pub async fn renew(&mut self, stream: &str, consumer: &str, renewal: &Renewal) {
+        if let Some(reply) = self.slot(renewal.id).await {
+            let subject = format!("{}.CONSUMER.MSG.NEXT.{stream}.{consumer}", self.api);
+            self.send(subject.into(), reply, renewal.to_string().into()).await;
+        }
+    }
+
+    /// Takes the consumer's pin away from whoever has it. Whether that was done does not matter: it lapses.
+    pub async fn unpin(&self, stream: &str, consumer: &str) {
+        let subject = format!("{}.CONSUMER.UNPIN.{stream}.{consumer}", self.api);
+        // Nobody waits for token 0.
+        self.send(subject.into(), self.answer_to(0), format!(r#"{{"group":"{GROUP}"}}"#).into()).await;
     }
 
     /// Acknowledges a message; the answer comes with the token.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use lanekeeper_core::{
-    consumer::{ConsumerFound, OFF},
+    consumer::{ConsumerFound, OFF, PIN},
     stream::StreamFound,
 };
 use serde::Deserialize;
@@ -101,7 +101,7 @@ impl ConsumerInfo {
         filters.extend(Some(text(config, "filter_subject")).filter(|filter| !filter.is_empty()));
         let milliseconds = |field: &str| unsigned(config, field).div_ceil(NANOSECONDS_PER_MILLISECOND);
         let backoff = config.get("backoff").and_then(Value::as_array).into_iter().flatten();
-        let set = OFF.into_iter().filter_map(|field| {
+        let set = OFF.into_iter().chain(PIN).filter_map(|field| {
             let value = config.get(field).filter(|value| !is_off(value))?;
             Some((field, value.as_str().map_or_else(|| value.to_string(), str::to_owned)))
         });

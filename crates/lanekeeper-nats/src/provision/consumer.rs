@@ -1,6 +1,6 @@
 //! The consumers of lanes.
 
-use lanekeeper_core::consumer::{ConsumerFound, ConsumerSpec, Drift, OFF, drift};
+use lanekeeper_core::consumer::{ConsumerFound, ConsumerSpec, Drift, GROUP, OFF, drift};
 use serde_json::{Value, json};
 
 use super::{ProvisionError, merge_metadata};
@@ -116,6 +116,9 @@ fn apply(config: &mut Object, spec: &ConsumerSpec) {
     config.insert("filter_subject".into(), spec.filter.clone().into());
     config.insert("max_ack_pending".into(), 1.into());
     config.insert("max_deliver".into(), (-1).into());
+    config.insert("priority_groups".into(), json!([GROUP]));
+    config.insert("priority_policy".into(), "pinned_client".into());
+    config.insert("priority_timeout".into(), wait.into());
     if let Some(replicas) = spec.replicas {
         config.insert("num_replicas".into(), replicas.into());
     }

@@ -58,6 +58,19 @@ pub(super) fn template(blueprint: &Blueprint<'_>, partition: u32) -> Value {
     if !volumes.is_empty() {
         spec.insert("volumes".into(), Value::Array(volumes));
     }
+    let placed = ["topologySpreadConstraints", "affinity"].iter().any(|field| spec.contains_key(*field));
+    if worker.standbys > 0 && !placed {
+        // A hint, not a demand: pods on one node are better than none.
+        spec.insert(
+            "topologySpreadConstraints".into(),
+            json!([{
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": labels::selector(&blueprint.set.name, partition)},
+            }]),
+        );
+    }
     spec.insert(
         "terminationGracePeriodSeconds".into(),
         json!(worker.handler.timeout_seconds() + GRACE_SECONDS),

@@ -289,3 +289,30 @@ fn resources_of_a_program_are_its_containers_or_the_sets_and_those_of_the_instal
     };
     assert_eq!(amounts(&with_a_program(both)), own);
 }
+
+#[test]
+fn standbys_are_further_pods_of_the_deployment_apart_from_each_other_if_that_can_be() {
+    let without = built(|_| {});
+    assert_eq!(without["spec"]["replicas"], Value::Null, "a person or an autoscaler may set it");
+    let spread =
+        |deployment: &Value| deployment["spec"]["template"]["spec"]["topologySpreadConstraints"].clone();
+    assert_eq!(spread(&without), Value::Null);
+    let with = built(|spec| spec["worker"]["standbys"] = json!(2));
+    assert_eq!(with["spec"]["replicas"], 3);
+    let hint = &spread(&with)[0];
+    assert_eq!(hint["whenUnsatisfiable"], "ScheduleAnyway");
+    assert_eq!(hint["labelSelector"]["matchLabels"], with["spec"]["selector"]["matchLabels"]);
+    for (field, theirs) in
+        [("affinity", json!({"podAntiAffinity": {}})), ("topologySpreadConstraints", json!([]))]
+    {
+        let placed = built(|spec| {
+            spec["worker"]["standbys"] = json!(1);
+            spec["worker"]["podTemplate"]["spec"][field] = theirs.clone();
+        });
+        assert_eq!(placed["spec"]["replicas"], 2);
+        assert_eq!(
+            placed["spec"]["template"]["spec"][field], theirs,
+            "whoever places the pods does so alone"
+        );
+    }
+}

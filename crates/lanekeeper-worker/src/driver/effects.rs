@@ -24,6 +24,16 @@ impl<H: Handler> Driver<H> {
                     self.link.pull(&self.stream, &serving.consumer, request).await;
                 }
             }
+            Effect::Renew(renewal) => {
+                if let Some(serving) = self.lane.serving() {
+                    self.link.renew(&self.stream, &serving.consumer, &renewal).await;
+                }
+            }
+            Effect::Unpin => {
+                if let Some(serving) = self.lane.serving() {
+                    self.link.unpin(&self.stream, &serving.consumer).await;
+                }
+            }
             Effect::Ack { message, token, pull } => {
                 let Some(known) = self.known.iter().find(|known| known.id == message) else { return };
                 match pull {
@@ -79,6 +89,8 @@ impl<H: Handler> Driver<H> {
             }
             Note::Joined => tracing::info!(lane, "joined the lane"),
             Note::Left => tracing::info!(lane, "left the lane"),
+            Note::Pinned => tracing::info!(lane, "the lane's messages come to this worker"),
+            Note::PinLost => tracing::info!(lane, "the lane's messages come to another worker"),
             Note::ConsumerGone => tracing::warn!(lane, "the lane's consumer does not exist (any more)"),
             Note::Failed { sequence, attempt, delay, exhausted: false, reason } => {
                 let delay = delay.as_millis();

@@ -5,5 +5,6 @@ mod rig;
 mod rules_deadline;
 mod rules_failing;
 mod rules_membership;
+mod rules_pin;
 mod rules_settling;
 mod server;

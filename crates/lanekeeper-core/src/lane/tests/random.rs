@@ -38,6 +38,8 @@ enum Trouble {
     Shutdown(usize),
     Pause(bool),
     DeleteInHand,
+    /// Somebody takes the pin away, or the consumer's leader changes.
+    Unpin,
 }
 
 struct Worker {
@@ -49,7 +51,10 @@ struct Worker {
     up: VecDeque<(Duration, Up)>,
     down: VecDeque<(Duration, Down)>,
     sequences: BTreeMap<u64, u64>,
+    pins: BTreeMap<u64, Arc<str>>,
     running: Option<u64>,
+    /// The pin that came with it.
+    running_with: Option<Arc<str>>,
     exited: bool,
 }
 
@@ -64,7 +69,9 @@ impl Worker {
             up: VecDeque::new(),
             down: VecDeque::new(),
             sequences: BTreeMap::new(),
+            pins: BTreeMap::new(),
             running: None,
+            running_with: None,
             exited: false,
         }
     }
@@ -137,6 +144,7 @@ impl World {
         }
         if let Event::Handled(outcome) = &event {
             let Some(sequence) = worker.running.take() else { return };
+            worker.running_with = None;
             if *outcome == Outcome::Done {
                 self.completed.insert(sequence);
             }
@@ -155,20 +163,33 @@ impl World {
     fn carry_out(&mut self, index: usize, effect: &Effect) {
         let worker = &mut self.workers[index];
         let sequence = |message: u64| worker.sequences[&message];
-        let up = match *effect {
-            Effect::Pull(request) => Up::Pull(request),
-            Effect::Ack { message, token, pull } => Up::Ack { sequence: sequence(message), token, pull },
-            Effect::Nak { message, token, delay } => Up::Nak { sequence: sequence(message), token, delay },
-            Effect::Progress { message, token } => Up::Progress { sequence: sequence(message), token },
-            Effect::Inspect { token } if worker.connected => Up::Inspect { token },
-            Effect::Inspect { token } => return self.tell(index, Event::InspectFailed { token }),
+        let up = match effect {
+            Effect::Pull(request) => Up::Pull(request.clone()),
+            Effect::Renew(renewal) => Up::Renew(renewal.clone()),
+            Effect::Unpin => Up::Unpin,
+            Effect::Ack { message, token, pull } => {
+                Up::Ack { sequence: sequence(*message), token: *token, pull: pull.clone() }
+            }
+            Effect::Nak { message, token, delay } => {
+                Up::Nak { sequence: sequence(*message), token: *token, delay: *delay }
+            }
+            Effect::Progress { message, token } => {
+                Up::Progress { sequence: sequence(*message), token: *token }
+            }
+            Effect::Inspect { token } if worker.connected => Up::Inspect { token: *token },
+            Effect::Inspect { token } => return self.tell(index, Event::InspectFailed { token: *token }),
             Effect::Join { incarnation } => {
+                let incarnation = *incarnation;
                 return self.tell(index, Event::Joined { incarnation, retiring: false, excused: None });
             }
-            Effect::Leave { incarnation, .. } => return self.tell(index, Event::Left { incarnation }),
+            Effect::Leave { incarnation, .. } => {
+                return self.tell(index, Event::Left { incarnation: *incarnation });
+            }
             Effect::Handle { message, .. } => {
-                let sequence = sequence(message);
+                let sequence = sequence(*message);
                 worker.running = Some(sequence);
+                worker.running_with = worker.pins.get(message).cloned();
+                self.one_at_a_time();
                 let missing: Vec<u64> = (1..sequence).filter(|q| !self.completed.contains(q)).collect();
                 assert!(
                     missing.is_empty(),
@@ -179,6 +200,7 @@ impl World {
             }
             Effect::Cancel => {
                 worker.running = None;
+                worker.running_with = None;
                 return;
             }
             Effect::Exit => {
@@ -191,6 +213,17 @@ impl World {
             let at = (self.now + worker.delay).max(worker.up.back().map_or(Duration::ZERO, |last| last.0));
             worker.up.push_back((at, up));
         }
+    }
+
+    /// Whatever vanishes, comes late or is cut off: no two handlers are at work at once, unless the pin was taken away
+    /// from one of them in mid-message; then the message in hand alone keeps them apart. A frozen process is not at
+    /// work; it notices before it goes on.
+    fn one_at_a_time(&self) {
+        let at_work = |worker: &&Worker| self.now > worker.frozen_until && !worker.exited;
+        let pins: Vec<&Arc<str>> =
+            self.workers.iter().filter(at_work).filter_map(|worker| worker.running_with.as_ref()).collect();
+        let alone = pins.len() < 2 || pins.iter().any(|pin| self.server.taken.contains(*pin));
+        assert!(alone, "two handlers at once\n{}", self.history.join("\n"));
     }
 
     /// The next moment at which anything happens by itself.
@@ -248,12 +281,14 @@ impl World {
     }
 
     fn receive(&mut self, index: usize, down: &Down) {
-        match *down {
-            Down::Message { pull, sequence, deliveries } => {
+        match down.clone() {
+            Down::Message { pull, sequence, deliveries, pin } => {
                 self.messages += 1;
                 let (message, subject) = (self.messages, self.subject.clone());
+                self.workers[index].pins.insert(message, Arc::clone(&pin));
                 self.workers[index].sequences.insert(message, sequence);
-                let delivered = Delivered { message, pull, sequence, deliveries, subject: &subject };
+                let pin = Some(&*pin);
+                let delivered = Delivered { message, pull, sequence, deliveries, subject: &subject, pin };
                 self.tell(index, Event::Delivered(delivered));
             }
             Down::Expired { pull } => {
@@ -262,9 +297,12 @@ impl World {
 
             Down::Heartbeat { pull } => self.tell(index, Event::Heartbeat { pull }),
             Down::Answer { token } => self.tell(index, Event::Answered { token }),
-            Down::Facts { token, ack_pending } => {
-                let facts = ConsumerFacts { shortest_wait: WAIT, max_ack_pending: 1, ack_pending };
+            Down::Facts { token, ack_pending, pin } => {
+                let facts = ConsumerFacts { shortest_wait: WAIT, max_ack_pending: 1, ack_pending, pin };
                 self.tell(index, Event::Consumer { token, facts });
+            }
+            Down::WrongPin { pull } => {
+                self.tell(index, Event::PullEnded { pull, status: PullStatus::WrongPin });
             }
         }
     }
@@ -297,6 +335,7 @@ impl World {
                     self.assign(index);
                 }
             }
+            Trouble::Unpin => self.server.unpin(),
             Trouble::DeleteInHand => {
                 if let Some(sequence) = self.server.delete_pending() {
                     // Nobody can complete it any more, so nothing waits for it.
@@ -357,6 +396,7 @@ fn trouble() -> impl Strategy<Value = Trouble> {
         1 => worker.prop_map(Trouble::Shutdown),
         1 => any::<bool>().prop_map(Trouble::Pause),
         1 => Just(Trouble::DeleteInHand),
+        1 => Just(Trouble::Unpin),
     ]
 }
 

@@ -68,6 +68,8 @@ pub(super) struct Rig {
     pub(super) now: Duration,
     messages: u64,
     pub(super) subject: String,
+    /// The pin that messages come with.
+    pub(super) pin: Option<String>,
     /// Everything done so far.
     pub(super) log: Vec<Effect>,
 }
@@ -80,6 +82,7 @@ impl Rig {
             now: Duration::ZERO,
             messages: 0,
             subject: subject_of(assignment(1).share),
+            pin: None,
             log: Vec::new(),
         }
     }
@@ -102,8 +105,13 @@ impl Rig {
         rig
     }
 
+    /// In, at a consumer whose server pins it to us with the first message.
+    pub(super) fn pinned() -> Self {
+        Self { pin: Some("pin1".into()), ..Self::serving() }
+    }
+
     pub(super) fn facts() -> ConsumerFacts {
-        ConsumerFacts { shortest_wait: WAIT, max_ack_pending: 1, ack_pending: 1 }
+        ConsumerFacts { shortest_wait: WAIT, max_ack_pending: 1, ack_pending: 1, pin: None }
     }
 
     pub(super) fn on(&mut self, event: Event<'_>) -> Vec<Effect> {
@@ -136,7 +144,7 @@ impl Rig {
     /// The pull that was sent last.
     pub(super) fn last_pull(&self) -> PullRequest {
         let pull = |effect: &Effect| match effect {
-            Effect::Pull(pull) | Effect::Ack { pull: Some(pull), .. } => Some(*pull),
+            Effect::Pull(pull) | Effect::Ack { pull: Some(pull), .. } => Some(pull.clone()),
             _ => None,
         };
         self.log.iter().rev().find_map(pull).expect("a pull was sent")
@@ -150,9 +158,9 @@ impl Rig {
 
     pub(super) fn deliver_to(&mut self, pull: u64, sequence: u64, deliveries: u64) -> Vec<Effect> {
         self.messages += 1;
-        let subject = self.subject.clone();
-        let message = self.messages;
-        self.on(Event::Delivered(Delivered { message, pull, sequence, deliveries, subject: &subject }))
+        let (subject, pin) = (self.subject.clone(), self.pin.clone());
+        let (message, pin) = (self.messages, pin.as_deref());
+        self.on(Event::Delivered(Delivered { message, pull, sequence, deliveries, subject: &subject, pin }))
     }
 
     pub(super) fn done(&mut self) -> Vec<Effect> {

@@ -1,12 +1,17 @@
 //! A consumer with `MaxAckPending: 1` and a network, as far as a lane can tell them from real ones.
 //!
 //! Modelled on measurements: an ack counts by sequence alone, whoever sends it and however late; progress is
-//! answered even for what is not pending; a nak keeps the slot; pulls are served in order of arrival.
+//! answered even for what is not pending; a nak keeps the slot; pulls are served in order of arrival. A pin is given
+//! with a message, kept by new pulls that carry it, and lapses; while somebody has it nobody else gets anything.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use super::rig::WAIT;
-use crate::lane::PullRequest;
+use crate::lane::{PullRequest, Renewal};
 
 /// What travels to the server.
 #[derive(Debug, Clone)]
@@ -15,17 +20,20 @@ pub(super) enum Up {
     Ack { sequence: u64, token: u64, pull: Option<PullRequest> },
     Nak { sequence: u64, token: u64, delay: Duration },
     Progress { sequence: u64, token: u64 },
+    Renew(Renewal),
+    Unpin,
     Inspect { token: u64 },
 }
 
 /// What travels back.
 #[derive(Debug, Clone)]
 pub(super) enum Down {
-    Message { pull: u64, sequence: u64, deliveries: u64 },
+    Message { pull: u64, sequence: u64, deliveries: u64, pin: Arc<str> },
     Expired { pull: u64 },
+    WrongPin { pull: u64 },
     Heartbeat { pull: u64 },
     Answer { token: u64 },
-    Facts { token: u64, ack_pending: u64 },
+    Facts { token: u64, ack_pending: u64, pin: Option<Arc<str>> },
 }
 
 #[derive(Debug)]
@@ -39,6 +47,7 @@ struct Pending {
 struct Waiting {
     worker: usize,
     pull: u64,
+    pin: Option<Arc<str>>,
     expires_at: Duration,
     heartbeat: Duration,
     heartbeat_at: Duration,
@@ -51,6 +60,11 @@ pub(super) struct Server {
     delivered: u64,
     pending: Option<Pending>,
     waiting: VecDeque<Waiting>,
+    pins: u64,
+    /// Who has it now, and until when if nothing comes.
+    pin: Option<(Arc<str>, Duration)>,
+    /// Pins that were taken away from whoever had them.
+    pub(super) taken: BTreeSet<Arc<str>>,
     pub(super) acked: Vec<u64>,
     /// To each worker.
     pub(super) out: Vec<(usize, Down)>,
@@ -63,6 +77,9 @@ impl Server {
             delivered: 0,
             pending: None,
             waiting: VecDeque::new(),
+            pins: 0,
+            pin: None,
+            taken: BTreeSet::new(),
             acked: Vec::new(),
             out: Vec::new(),
         }
@@ -73,9 +90,29 @@ impl Server {
         self.pending.take().map(|pending| pending.sequence)
     }
 
+    /// Somebody takes the pin away, or a change of leader forgets it.
+    pub(super) fn unpin(&mut self) {
+        self.taken.extend(self.pin.take().map(|(pin, _)| pin));
+    }
+
     pub(super) fn receive(&mut self, now: Duration, worker: usize, up: &Up) {
-        match *up {
+        self.lapse(now);
+        match up.clone() {
             Up::Pull(request) => self.queue(now, worker, request),
+            Up::Renew(Renewal { id: pull, pin }) => {
+                let known = self.pin.as_ref().map(|(pin, _)| Arc::clone(pin));
+                let refused = match known {
+                    Some(known) => known != pin,
+                    None => self.deliverable(now),
+                };
+                if refused {
+                    self.out.push((worker, Down::WrongPin { pull }));
+                } else {
+                    self.keep(now, &pin);
+                    self.out.push((worker, Down::Expired { pull }));
+                }
+            }
+            Up::Unpin => self.unpin(),
             Up::Ack { sequence, token, pull } => {
                 if self.pending.as_ref().is_some_and(|pending| pending.sequence == sequence) {
                     self.pending = None;
@@ -100,16 +137,37 @@ impl Server {
             }
             Up::Inspect { token } => {
                 let ack_pending = u64::from(self.pending.is_some());
-                self.out.push((worker, Down::Facts { token, ack_pending }));
+                let pin = self.pin.as_ref().map(|(pin, _)| Arc::clone(pin));
+                self.out.push((worker, Down::Facts { token, ack_pending, pin }));
             }
         }
         self.serve(now);
     }
 
+    fn lapse(&mut self, now: Duration) {
+        self.pin.take_if(|(_, until)| now >= *until);
+    }
+
+    fn keep(&mut self, now: Duration, pin: &Arc<str>) {
+        if let Some((known, until)) = &mut self.pin
+            && known == pin
+        {
+            *until = now + WAIT;
+        }
+    }
+
     fn queue(&mut self, now: Duration, worker: usize, request: PullRequest) {
+        if let Some(pin) = &request.pin {
+            if self.pin.as_ref().is_some_and(|(known, _)| known != pin) {
+                self.out.push((worker, Down::WrongPin { pull: request.id }));
+                return;
+            }
+            self.keep(now, pin);
+        }
         self.waiting.push_back(Waiting {
             worker,
             pull: request.id,
+            pin: request.pin,
             expires_at: now + request.expires,
             heartbeat: request.heartbeat,
             heartbeat_at: now + request.heartbeat,
@@ -118,6 +176,7 @@ impl Server {
 
     /// Delivers what may be delivered by now.
     pub(super) fn serve(&mut self, now: Duration) {
+        self.lapse(now);
         for index in (0..self.waiting.len()).rev() {
             let waiting = &mut self.waiting[index];
             let (worker, pull) = (waiting.worker, waiting.pull);
@@ -129,12 +188,16 @@ impl Server {
                 self.out.push((worker, Down::Heartbeat { pull }));
             }
         }
-        let due = self.pending.as_ref().is_some_and(|pending| now >= pending.again_at);
-        let new = self.pending.is_none() && self.delivered < self.last;
-        if !(due || new) {
+        if !self.deliverable(now) {
             return;
         }
-        let Some(waiting) = self.waiting.pop_front() else { return };
+        let Some(waiting) = self.next_waiting() else { return };
+        let pin = waiting.pin.clone().unwrap_or_else(|| {
+            self.pins += 1;
+            let pin = Arc::<str>::from(format!("pin{}", self.pins));
+            self.pin = Some((Arc::clone(&pin), now + WAIT));
+            pin
+        });
         let pending = self.pending.get_or_insert_with(|| {
             self.delivered += 1;
             Pending { sequence: self.delivered, deliveries: 0, again_at: now }
@@ -142,12 +205,37 @@ impl Server {
         pending.deliveries += 1;
         pending.again_at = now + WAIT;
         let (sequence, deliveries) = (pending.sequence, pending.deliveries);
-        self.out.push((waiting.worker, Down::Message { pull: waiting.pull, sequence, deliveries }));
+        self.out.push((waiting.worker, Down::Message { pull: waiting.pull, sequence, deliveries, pin }));
+    }
+
+    fn deliverable(&self, now: Duration) -> bool {
+        let due = self.pending.as_ref().is_some_and(|pending| now >= pending.again_at);
+        due || self.pending.is_none() && self.delivered < self.last
+    }
+
+    /// The first pull that may have a message; those with a pin that is not in force are refused on the way.
+    fn next_waiting(&mut self) -> Option<Waiting> {
+        let known = self.pin.as_ref().map(|(pin, _)| Arc::clone(pin));
+        let mut index = 0;
+        while let Some(waiting) = self.waiting.get(index) {
+            if waiting.pin == known {
+                return self.waiting.remove(index);
+            }
+            if waiting.pin.is_none() {
+                index += 1;
+                continue;
+            }
+            let (worker, pull) = (waiting.worker, waiting.pull);
+            self.waiting.remove(index);
+            self.out.push((worker, Down::WrongPin { pull }));
+        }
+        None
     }
 
     pub(super) fn wake(&self, now: Duration) -> Option<Duration> {
         let pulls = self.waiting.iter().flat_map(|waiting| [waiting.expires_at, waiting.heartbeat_at]);
         let pending = self.pending.as_ref().map(|pending| pending.again_at);
-        pulls.chain(pending).filter(|time| *time > now).min()
+        let pin = self.pin.as_ref().map(|(_, until)| *until);
+        pulls.chain(pending).chain(pin).filter(|time| *time > now).min()
     }
 }
