@@ -14,6 +14,7 @@ pub mod mapping;
 pub mod names;
 pub mod plan;
 pub mod record;
+pub mod release;
 pub mod retry;
 pub mod share;
 pub mod stream;

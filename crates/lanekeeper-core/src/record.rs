@@ -123,6 +123,16 @@ pub struct Holder {
     pub instance: String,
 }
 
+/// Who has a lane's messages.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Owned {
+    /// The process.
+    pub holder: Holder,
+    /// The pin that the server gave it.
+    pub pin: String,
+}
+
 /// The key of one incarnation: written by operator and workers, by compare-and-set only.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -138,12 +148,15 @@ pub struct LaneKey {
     /// Deliveries that were no attempts, of the message they name; see [`Excused`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excused: Option<Excused>,
+    /// Who was pinned last, as that process noted; see [`crate::release`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owned>,
 }
 
 impl LaneKey {
     /// A lane that nobody joined yet.
     pub fn new() -> Self {
-        Self { v: VERSION, retiring: false, holders: Vec::new(), excused: None }
+        Self { v: VERSION, retiring: false, holders: Vec::new(), excused: None, owner: None }
     }
 }
 

@@ -24,6 +24,7 @@ pub mod kv;
 pub mod lane;
 pub mod observe;
 pub mod provision;
+pub mod release;
 
 pub use api::{ApiError, Refusal};
 pub use async_nats;

@@ -41,6 +41,7 @@ pub(crate) enum KeyCommand {
     Join { incarnation: u64 },
     Leave { incarnation: u64, excused: Option<Excused> },
     Excuse { incarnation: u64, excused: Excused },
+    Own { incarnation: u64, pin: Arc<str> },
     Report(Report),
 }
 

@@ -25,4 +25,5 @@ mod rescale;
 mod rig;
 mod scale;
 mod specs;
+mod takeover;
 mod unreadable;

@@ -16,6 +16,7 @@ mod owners;
 mod pins;
 mod process;
 mod reconnect;
+mod release;
 mod rig;
 mod shutdown;
 mod vanishing;

@@ -64,6 +64,7 @@ async fn a_handler_that_outlasts_the_grace_period_is_no_failed_attempt() {
     let key = rig.lane_key(1).await;
     assert_eq!(key.excused.map(|excused| (excused.sequence, excused.deliveries)), Some((1, 1)));
     assert!(key.holders.is_empty());
+    assert_eq!(key.owner, None, "its handler may still be at work, so nobody may take the message away");
     let next = Journal::default();
     let successor = Running::start(rig.builder(0).pod("new"), Script::taking(&next, ms(0)));
     rig.wait_settled(&consumer).await;

@@ -30,6 +30,13 @@ pub enum Effect {
         /// What to record.
         excused: Excused,
     },
+    /// Note in the lane's key that we have its pin, for whoever finds out that this process has ended.
+    Own {
+        /// Which lane.
+        incarnation: u64,
+        /// The pin.
+        pin: Arc<str>,
+    },
     /// Ask for the facts of the consumer.
     Inspect {
         /// Comes back with the answer.

@@ -45,8 +45,12 @@ impl Lane {
         match &mut self.pin {
             Some(known) if *known.id == *id => {}
             other => {
-                *other = Some(Pin { id: id.into(), after: self.pulls.last() });
+                let id: Arc<str> = id.into();
+                *other = Some(Pin { id: Arc::clone(&id), after: self.pulls.last() });
                 self.note(Note::Pinned);
+                if let Some(incarnation) = self.incarnation() {
+                    self.emit(Effect::Own { incarnation, pin: id });
+                }
             }
         }
     }

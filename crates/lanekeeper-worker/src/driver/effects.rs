@@ -17,6 +17,7 @@ impl<H: Handler> Driver<H> {
             Effect::Excuse { incarnation, excused } => {
                 self.command(KeyCommand::Excuse { incarnation, excused });
             }
+            Effect::Own { incarnation, pin } => self.command(KeyCommand::Own { incarnation, pin }),
             Effect::Report(report) => self.command(KeyCommand::Report(report)),
             Effect::Inspect { token } => self.inspect(token),
             Effect::Pull(request) => {

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use lanekeeper_core::{
     plan::Revisioned,
     record::{Assignment, Holder, LaneKey},
+    release,
 };
 use lanekeeper_nats::{KvError, kv::Wakeups};
 use tokio::{
@@ -122,42 +123,54 @@ async fn read(
         let _ = events.send(KeyEvent::Unassigned);
         return Ok(());
     };
-    let incarnation = found.value.incarnation;
+    let assignment = found.value;
+    let incarnation = assignment.incarnation;
     if lane.as_ref().is_none_or(|(known, _)| *known < incarnation) {
         *lane = Some((incarnation, subscribe(identity, &identity.set.lane_key(incarnation)).await));
     }
     if let Some(found) = identity.bucket.get_json::<LaneKey>(&identity.set.lane_key(incarnation)).await? {
-        give_up_what_earlier_processes_held(identity, incarnation, &found).await;
+        take_over_from_the_dead(identity, &assignment, &found).await;
         let LaneKey { retiring, excused, .. } = found.value;
         let _ = events.send(KeyEvent::Key { incarnation, retiring, excused });
     }
-    let _ = events.send(KeyEvent::Assigned(Arc::new(found.value)));
+    let _ = events.send(KeyEvent::Assigned(Arc::new(assignment)));
     Ok(())
 }
 
+/// Takes out of the lane's key what those left there who are proven to be gone, and hands on what they had.
+///
 /// A container starts only after the process before it has ended. So what an earlier process of this pod held, nobody
 /// holds any more, and this one says so, also of a lane that takes nobody: a change would wait for it for ever.
-async fn give_up_what_earlier_processes_held(
-    identity: &Identity,
-    incarnation: u64,
-    found: &Revisioned<LaneKey>,
-) {
+async fn take_over_from_the_dead(identity: &Identity, assignment: &Assignment, found: &Revisioned<LaneKey>) {
     let us = &identity.holder;
+    let incarnation = assignment.incarnation;
     let earlier = |other: &Holder| other.pod == us.pod && other != us;
-    if !found.value.holders.iter().any(earlier) {
+    let evidence = release::evidence(&found.value, us);
+    if evidence.is_none() && !found.value.holders.iter().any(earlier) {
         return;
     }
     let mut key = found.value.clone();
     key.holders.retain(|other| !earlier(other));
+    if evidence.is_some() {
+        // Whoever writes this is the one who acts on it.
+        key.owner = None;
+    }
     let written =
         identity.bucket.put_json(&identity.set.lane_key(incarnation), &key, Some(found.revision)).await;
     match written {
-        Ok(_) => tracing::info!(incarnation, "gave up what an earlier process of this pod held"),
+        Ok(_) => tracing::info!(incarnation, "took out of the lane what is proven to be gone"),
         // Somebody else wrote first; the next look decides.
-        Err(error) if error.is_conflict() => {}
+        Err(error) if error.is_conflict() => return,
         Err(error) => {
-            tracing::warn!(%error, incarnation, "an earlier process of this pod still holds the lane");
+            tracing::warn!(%error, incarnation, "what is proven to be gone is still in the lane");
+            return;
         }
+    }
+    let Some(pin) = evidence.filter(|_| !key.retiring) else { return };
+    let (connection, stream) = (identity.bucket.connection(), &assignment.mapping.stream);
+    match lanekeeper_nats::release::release(connection, stream, &assignment.consumer, pin).await {
+        Ok(released) => tracing::info!(incarnation, ?released, "handed on what a worker had that is gone"),
+        Err(error) => tracing::warn!(%error, incarnation, "it lapses by itself"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lanekeeper_core::record::{Excused, LaneKey, Report};
+use lanekeeper_core::record::{Excused, LaneKey, Owned, Report};
 use lanekeeper_nats::KvError;
 use tokio::{
     sync::mpsc,
@@ -47,6 +47,11 @@ pub(super) async fn write(
                 Some(KeyCommand::Leave { incarnation, excused }) => {
                     let excused = excused.or(unrecorded.filter(|(of, _)| *of == incarnation).map(|(_, excused)| excused));
                     let _ = events.send(leave(&identity, incarnation, excused).await);
+                }
+                Some(KeyCommand::Own { incarnation, pin }) => {
+                    if let Err(error) = own(&identity, incarnation, &pin).await {
+                        tracing::warn!(%error, incarnation, "that this worker has the lane is not noted");
+                    }
                 }
                 Some(KeyCommand::Excuse { incarnation, excused }) => {
                     unrecorded = record(&identity, incarnation, excused).await.err().map(|error| {
@@ -130,6 +135,8 @@ async fn leave(identity: &Identity, incarnation: u64, excused: Option<Excused>) 
             return left;
         }
         key.holders.retain(|other| other != holder);
+        // What an orderly end leaves out is not to be given back: its handler may still be at work.
+        key.owner.take_if(|owner| owner.holder == *holder);
         key.excused = merged(key.excused, excused);
         Change::Write(key)
     })
@@ -152,6 +159,22 @@ async fn record(identity: &Identity, incarnation: u64, excused: Excused) -> Resu
             return unchanged;
         }
         key.excused = merged;
+        Change::Write(key)
+    })
+    .await
+    .map(drop)
+}
+
+/// Without this note nothing is lost: the pin and the message lapse, as without any evidence.
+async fn own(identity: &Identity, incarnation: u64, pin: &str) -> Result<(), KvError> {
+    let holder = &identity.holder;
+    change(identity, incarnation, |found| {
+        let unchanged = Change::Leave(KeyEvent::Left { incarnation });
+        let Some(mut key) = found else { return unchanged };
+        if key.retiring || !key.holders.contains(holder) {
+            return unchanged;
+        }
+        key.owner = Some(Owned { holder: holder.clone(), pin: pin.to_owned() });
         Change::Write(key)
     })
     .await

@@ -16,6 +16,7 @@ use super::{
 use crate::{
     invariants::LaneMonitor,
     lane::{ConsumerFacts, Delivered, Effect, Event, Lane, Options, Outcome, PullStatus},
+    release::{self, Seen},
 };
 
 const MESSAGES: u64 = 12;
@@ -34,6 +35,8 @@ enum Trouble {
     Slow(usize, u64),
     /// The process is killed and a new one starts.
     Kill(usize),
+    /// The same, and somebody releases what it had; each look and request takes its time.
+    Release(usize, [u64; 4]),
     /// The process is asked to end; a new one starts when it did.
     Shutdown(usize),
     Pause(bool),
@@ -55,6 +58,8 @@ struct Worker {
     running: Option<u64>,
     /// The pin that came with it.
     running_with: Option<Arc<str>>,
+    /// The pin that it noted.
+    noted: Option<Arc<str>>,
     exited: bool,
 }
 
@@ -72,14 +77,33 @@ impl Worker {
             pins: BTreeMap::new(),
             running: None,
             running_with: None,
+            noted: None,
             exited: false,
         }
     }
 }
 
+/// What is done next of a release.
+#[derive(Debug, Clone)]
+enum Next {
+    Look,
+    Unpin { before: Seen },
+    LookAgain { before: Seen },
+    GiveBack { sequence: u64 },
+}
+
+#[derive(Debug)]
+struct Release {
+    due: Duration,
+    next: Next,
+    pin: Arc<str>,
+    times: [u64; 4],
+}
+
 struct World {
     now: Duration,
     server: Server,
+    releases: Vec<Release>,
     workers: Vec<Worker>,
     paused: bool,
     completed: BTreeSet<u64>,
@@ -89,10 +113,11 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(workers: usize) -> Self {
         let mut world = Self {
             now: Duration::ZERO,
             server: Server::new(MESSAGES),
+            releases: Vec::new(),
             workers: Vec::new(),
             paused: false,
             completed: BTreeSet::new(),
@@ -100,7 +125,7 @@ impl World {
             messages: 0,
             history: Vec::new(),
         };
-        for _ in 0..2 {
+        for _ in 0..workers {
             world.workers.push(Worker::new());
             world.start(world.workers.len() - 1);
         }
@@ -207,6 +232,10 @@ impl World {
                 worker.exited = true;
                 return;
             }
+            Effect::Own { pin, .. } => {
+                worker.noted = Some(Arc::clone(pin));
+                return;
+            }
             Effect::Excuse { .. } | Effect::Forget { .. } | Effect::Report(_) | Effect::Note(_) => return,
         };
         if worker.connected {
@@ -229,6 +258,7 @@ impl World {
     /// The next moment at which anything happens by itself.
     fn wake(&self) -> Option<Duration> {
         let mut times: Vec<Duration> = self.server.wake(self.now).into_iter().collect();
+        times.extend(self.releases.iter().map(|release| release.due));
         for worker in &self.workers {
             times.extend(worker.up.front().map(|packet| packet.0));
             if worker.exited {
@@ -256,6 +286,7 @@ impl World {
 
     fn turn(&mut self) {
         self.server.serve(self.now);
+        self.release_on();
         for index in 0..self.workers.len() {
             while let Some(up) = due(&mut self.workers[index].up, self.now) {
                 self.server.receive(self.now, index, &up);
@@ -277,6 +308,40 @@ impl World {
                 self.receive(index, &down);
             }
             self.tell(index, Event::Tick);
+        }
+    }
+
+    /// The steps that are due of what is being released.
+    fn release_on(&mut self) {
+        while let Some(index) = self.releases.iter().position(|release| release.due <= self.now) {
+            let Release { next, pin, times, .. } = self.releases.swap_remove(index);
+            self.history.push(format!("{:?} release {next:?}", self.now));
+            let then = match next {
+                Next::Look => {
+                    let before = self.server.seen(self.now);
+                    release::may_unpin(&pin, &before).then_some((times[1], Next::Unpin { before }))
+                }
+                Next::Unpin { before } => {
+                    self.server.release();
+                    Some((times[2], Next::LookAgain { before }))
+                }
+                Next::LookAgain { before } => {
+                    let after = self.server.seen(self.now);
+                    let sequence = before.stream_sequence;
+                    release::may_give_back(&before, &after).then_some((times[3], Next::GiveBack { sequence }))
+                }
+                Next::GiveBack { sequence } => {
+                    let nak = Up::Nak { sequence, token: 0, delay: Duration::ZERO };
+                    self.server.receive(self.now, 0, &nak);
+                    None
+                }
+            };
+            self.releases.extend(then.map(|(time, next)| Release {
+                due: self.now + ms(time),
+                next,
+                pin,
+                times,
+            }));
         }
     }
 
@@ -322,6 +387,12 @@ impl World {
             }
             Trouble::Slow(index, milliseconds) => self.workers[index].delay = ms(milliseconds),
             Trouble::Kill(index) => self.start(index),
+            Trouble::Release(index, times) => {
+                let noted = self.workers[index].noted.take();
+                self.start(index);
+                let due = self.now + ms(times[0]);
+                self.releases.extend(noted.map(|pin| Release { due, next: Next::Look, pin, times }));
+            }
             Trouble::Shutdown(index) => {
                 if self.workers[index].exited {
                     self.start(index);
@@ -400,13 +471,49 @@ fn trouble() -> impl Strategy<Value = Trouble> {
     ]
 }
 
+/// What happens to workers, without anything that breaks one of the two locks by itself.
+fn death() -> impl Strategy<Value = Trouble> {
+    let worker = 0usize..3;
+    let time = || prop_oneof![3 => 1u64..50, 1 => 1u64..40_000];
+    let outcome = prop_oneof![
+        6 => Just(Outcome::Done),
+        1 => Just(Outcome::Retry { reason: "no".into(), after: None }),
+        1 => Just(Outcome::Wait { reason: "503".into(), after: seconds(2) }),
+    ];
+    prop_oneof![
+        8 => prop_oneof![1u64..100, 100u64..3_000, 3_000u64..20_000].prop_map(Trouble::Pass),
+        6 => (worker.clone(), outcome).prop_map(|(worker, outcome)| Trouble::Handled(worker, outcome)),
+        3 => (worker.clone(), [time(), time(), time(), time()])
+            .prop_map(|(worker, times)| Trouble::Release(worker, times)),
+        1 => worker.clone().prop_map(Trouble::Kill),
+        1 => (worker, 1_000u64..40_000).prop_map(|(worker, time)| Trouble::Freeze(worker, time)),
+    ]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
     #[test]
     fn order_holds_under_any_trouble_and_everything_is_handled_when_it_ends(
         troubles in prop::collection::vec(trouble(), 0..80)
     ) {
-        let mut world = World::new();
+        let mut world = World::new(2);
+        for trouble in troubles {
+            world.suffer(trouble);
+        }
+        world.recover();
+        let missing: Vec<u64> = (1..=MESSAGES).filter(|q| !world.completed.contains(q)).collect();
+        prop_assert!(missing.is_empty(), "{missing:?} never completed\n{}", world.history.join("\n"));
+    }
+}
+
+proptest! {
+    // Three workers and many ends: each case takes long.
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #[test]
+    fn releasing_what_a_dead_worker_had_never_makes_two_handlers_however_late_each_step_is(
+        troubles in prop::collection::vec(death(), 0..80)
+    ) {
+        let mut world = World::new(3);
         for trouble in troubles {
             world.suffer(trouble);
         }

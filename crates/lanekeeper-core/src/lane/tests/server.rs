@@ -11,7 +11,10 @@ use std::{
 };
 
 use super::rig::WAIT;
-use crate::lane::{PullRequest, Renewal};
+use crate::{
+    lane::{PullRequest, Renewal},
+    release::Seen,
+};
 
 /// What travels to the server.
 #[derive(Debug, Clone)]
@@ -58,6 +61,8 @@ pub(super) struct Server {
     last: u64,
     /// The highest sequence that was ever delivered.
     delivered: u64,
+    /// All of them, of whatever message.
+    deliveries: u64,
     pending: Option<Pending>,
     waiting: VecDeque<Waiting>,
     pins: u64,
@@ -75,6 +80,7 @@ impl Server {
         Self {
             last,
             delivered: 0,
+            deliveries: 0,
             pending: None,
             waiting: VecDeque::new(),
             pins: 0,
@@ -88,6 +94,22 @@ impl Server {
     /// The message in somebody's hands is deleted from the stream.
     pub(super) fn delete_pending(&mut self) -> Option<u64> {
         self.pending.take().map(|pending| pending.sequence)
+    }
+
+    /// As those see it who release what a dead worker had.
+    pub(super) fn seen(&mut self, now: Duration) -> Seen {
+        self.lapse(now);
+        Seen {
+            pin: self.pin.as_ref().map(|(pin, _)| pin.to_string()).unwrap_or_default(),
+            ack_pending: u64::from(self.pending.is_some()),
+            consumer_sequence: self.deliveries,
+            stream_sequence: self.delivered,
+        }
+    }
+
+    /// The pin is taken away, as above; whether that was one of a living worker is what is tried.
+    pub(super) fn release(&mut self) {
+        self.pin = None;
     }
 
     /// Somebody takes the pin away, or a change of leader forgets it.
@@ -202,6 +224,7 @@ impl Server {
             self.delivered += 1;
             Pending { sequence: self.delivered, deliveries: 0, again_at: now }
         });
+        self.deliveries += 1;
         pending.deliveries += 1;
         pending.again_at = now + WAIT;
         let (sequence, deliveries) = (pending.sequence, pending.deliveries);
