@@ -110,6 +110,14 @@ reasons! {
     RescaleNotSupported,
     /// The handler failed on a message as often as `spec.retry.maxAttempts` allows; the lane stands there and tries again slowly.
     AttemptsExhausted,
+    /// More messages were exhausted within `spec.onExhausted.breaker` than it allows; the lane stands at the next one and tries it slowly. Mend what the handler needs: the breaker closes when the message succeeds.
+    BreakerOpen,
+    /// A worker cannot store a dead letter, so its lane stands at the message and sends it again; the message says why.
+    DeadLetterNotStored,
+    /// The stream of the dead letters cannot take them; the message says what to do. Lanes stop at messages without attempts left.
+    DeadLettersUnavailable,
+    /// A message was dropped because of `spec.onExhausted.policy`; an Event for each partition's last one.
+    MessageDropped,
     /// A worker got a message that does not belong to its lane, and refused it.
     MessageRefused,
     /// A worker lost its message's deadline and waits for it to be delivered again.

@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    consumer::{Consumer, ExhaustedPolicy, OnExhausted, Retry, Start},
+    consumer::{Breaker, Consumer, DeadLetter, ExhaustedPolicy, OnExhausted, Retry, Start},
     mapping::Mapping,
     nats::{ClientSecretRef, Nats, SecretKeyRef, Tls},
     rescale::Rescale,
@@ -92,6 +92,10 @@ use crate::{crd::rule, status::OrderedPartitionSetStatus};
         // Necessary and cheap; wildcards of the stream's subjects are left to the checks in Rust.
         "!has(self.worker.journal) || !self.stream.subjects.exists(s, s == self.worker.journal.subject + '.*' || (s.endsWith('.>') && !s.contains('*') && (self.worker.journal.subject + '.').startsWith(s.split('>')[0])))",
         "spec.worker.journal.subject: must not be below a subject of spec.stream.subjects; the stream would keep its own journal"
+    ),
+    validation = rule(
+        "!has(self.onExhausted.deadLetter) || !has(self.onExhausted.deadLetter.streamName) || self.onExhausted.deadLetter.streamName != self.stream.name",
+        "spec.onExhausted.deadLetter.streamName: must be another stream than spec.stream.name"
     ),
     validation = rule(
         "!has(self.consumer.replicas) || (self.stream.retention == 'Limits' ? self.consumer.replicas <= self.stream.replicas : self.consumer.replicas == self.stream.replicas)",

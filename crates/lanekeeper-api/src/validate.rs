@@ -4,6 +4,7 @@
 //! version may have let a set through, because the rules there cannot see everything, and because the rest of
 //! the operator should get values that cannot be wrong. Pure: nothing is asked of any server.
 
+mod exhausted;
 mod journal;
 mod mapping;
 mod nats;
@@ -12,6 +13,7 @@ mod stream;
 mod worker;
 
 use lanekeeper_core::{
+    dead_letter::DeadLetters,
     names::{MAX_SET_NAME_BYTES, SetName},
     record::{self, LaneSettings},
     stream::StreamSpec,
@@ -28,7 +30,7 @@ pub use self::{
 };
 use crate::{
     invalid::{Findings, Invalid},
-    spec::{DeletionPolicy, ExhaustedPolicy, OrderedPartitionSet, OrderedPartitionSetSpec, Start},
+    spec::{DeletionPolicy, OrderedPartitionSet, OrderedPartitionSetSpec, Start},
 };
 
 /// A specification that is right, in the types of the rules.
@@ -50,6 +52,8 @@ pub struct Validated {
     pub consumer_replicas: Option<u32>,
     /// How lanes are run; goes into each assignment.
     pub settings: LaneSettings,
+    /// Where dead letters go, if the policy has any.
+    pub dead_letters: Option<DeadLetters>,
     /// The pods.
     pub worker: WorkerSettings,
     /// What is left when the set goes.
@@ -72,7 +76,9 @@ pub fn validate(set: &OrderedPartitionSet) -> Result<Validated, Vec<Invalid>> {
     let name = name(set, &mut findings);
     let nats = nats::check(&spec.nats, &mut findings);
     let worker = worker::check(&spec.worker, &mut findings);
-    let settings = settings(spec, worker.handler.timeout_milliseconds(), &mut findings);
+    let (on_exhausted, dead_letters) =
+        exhausted::check(name.as_ref(), &spec.on_exhausted, &spec.stream, &mut findings);
+    let settings = settings(spec, on_exhausted, worker.handler.timeout_milliseconds(), &mut findings);
     let partitions = findings.bound("spec.partitions", i64::from(spec.partitions), 1, 1024);
     let minimum_interval_seconds = findings.bound(
         "spec.rescale.minimumIntervalSeconds",
@@ -103,6 +109,7 @@ pub fn validate(set: &OrderedPartitionSet) -> Result<Validated, Vec<Invalid>> {
         start: spec.consumer.start,
         consumer_replicas,
         settings,
+        dead_letters,
         worker,
         deletion_policy: spec.deletion_policy,
     });
@@ -158,6 +165,7 @@ fn consumer_replicas(spec: &OrderedPartitionSetSpec, findings: &mut Findings) ->
 
 fn settings(
     spec: &OrderedPartitionSetSpec,
+    on_exhausted: record::ExhaustedPolicy,
     handler_timeout_milliseconds: u64,
     findings: &mut Findings,
 ) -> LaneSettings {
@@ -190,9 +198,7 @@ fn settings(
             max_backoff_milliseconds: max_backoff_seconds * 1000,
             max_attempts,
         },
-        on_exhausted: match spec.on_exhausted.policy {
-            ExhaustedPolicy::Block => record::ExhaustedPolicy::Block,
-        },
+        on_exhausted,
         paused: spec.paused,
         journal: journal::check(spec.worker.journal.as_ref(), &spec.stream, findings),
     }

@@ -5,6 +5,7 @@
 //! This crate knows no runtime, no Kubernetes client and no NATS client (checked by `make check`).
 
 pub mod consumer;
+pub mod dead_letter;
 pub mod fence;
 pub mod hash;
 pub mod invariants;

@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 /// The KV bucket of an account, unless another is configured.
 pub const DEFAULT_BUCKET: &str = "lanekeeper";
 
+/// What the subjects of dead letters begin with.
+pub const DEAD_LETTERS: &str = "lanekeeper.dlq";
+
 /// Longest name of a set in bytes, so that the names of its children fit Kubernetes' 63.
 pub const MAX_SET_NAME_BYTES: usize = 40;
 
@@ -55,6 +58,16 @@ impl SetName {
     /// The Deployment (and disruption budget) of one partition.
     pub fn deployment(&self, partition: u32) -> String {
         format!("{}-{partition}", self.name)
+    }
+
+    /// The stream that the operator makes for the set's dead letters.
+    pub fn dead_letter_stream(&self) -> String {
+        format!("lk_{}_{}_dlq", self.namespace, escaped(&self.name))
+    }
+
+    /// The subject under which the set's dead letters are published.
+    pub fn dead_letter_subject(&self) -> String {
+        format!("{DEAD_LETTERS}.{}.{}", self.namespace, escaped(&self.name))
     }
 
     /// What all KV keys of the set begin with.
@@ -163,6 +176,9 @@ mod tests {
             prop_assert!(consumer.len() <= 255);
             prop_assert!(!consumer.contains(['.', '*', '>', ' ', '/', '\\']));
             prop_assert_eq!(set.parse_consumer(&consumer), Some((partition, incarnation)));
+            prop_assert!(set.dead_letter_stream().len() <= 255);
+            prop_assert!(!set.dead_letter_stream().contains(['.', '*', '>', ' ', '/', '\\']));
+            prop_assert_eq!(set.dead_letter_subject().split('.').count(), 4);
             prop_assert!(set.deployment(partition).len() <= 63);
             prop_assert_eq!(set.parse_key(&set.record_key()), Some(SetKey::Record));
             prop_assert_eq!(set.parse_key(&set.lane_key(incarnation)), Some(SetKey::Lane(incarnation)));

@@ -151,12 +151,15 @@ pub struct LaneKey {
     /// Who was pinned last, as that process noted; see [`crate::release`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owned>,
+    /// The message at which the breaker opened. Means nothing any more once the lane is past it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub breaker: Option<u64>,
 }
 
 impl LaneKey {
     /// A lane that nobody joined yet.
     pub fn new() -> Self {
-        Self { v: VERSION, retiring: false, holders: Vec::new(), excused: None, owner: None }
+        Self { v: VERSION, retiring: false, holders: Vec::new(), excused: None, owner: None, breaker: None }
     }
 }
 
@@ -190,10 +193,44 @@ pub struct Retry {
 }
 
 /// What happens to a message whose attempts are exhausted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ExhaustedPolicy {
     /// The lane stops here, retries slowly and says so.
     Block,
+    /// It goes to another stream, and once it is there the lane goes on.
+    DeadLetter {
+        /// The stream that has to take it.
+        stream: String,
+        /// The subject under which it is published.
+        subject: String,
+        /// When the lane stops all the same.
+        breaker: Breaker,
+    },
+    /// It is given up: the lane goes on.
+    Drop {
+        /// When the lane stops all the same.
+        breaker: Breaker,
+    },
+}
+
+impl ExhaustedPolicy {
+    /// What limits it; `None` where nothing is put away.
+    pub fn breaker(&self) -> Option<Breaker> {
+        match self {
+            Self::Block => None,
+            Self::DeadLetter { breaker, .. } | Self::Drop { breaker } => Some(*breaker),
+        }
+    }
+}
+
+/// How many messages of a lane may be put away in how long: a broken database must not empty a stream into the dead letters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Breaker {
+    /// As many within the window are put away; the lane stops at the next one.
+    pub max_exhausted: u32,
+    /// The window.
+    pub window_seconds: u64,
 }
 
 /// How a lane is to be run: the part of the spec that workers need.
@@ -245,14 +282,42 @@ pub struct Assignment {
     pub settings: LaneSettings,
 }
 
+/// Why a lane stands at a message whose attempts are exhausted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum BlockedBy {
+    /// The set's policy.
+    #[default]
+    Policy,
+    /// Too many messages were exhausted within the breaker's window.
+    Breaker,
+    /// The dead letter could not be stored.
+    DeadLetter,
+}
+
 /// Why a lane cannot go on by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Blocked {
     /// The message it stands at.
     pub sequence: u64,
-    /// What the handler said last, shortened.
+    /// What the handler said last, shortened; or why the dead letter could not be stored.
     pub reason: String,
+    /// Why the lane stands there.
+    #[serde(default, skip_serializing_if = "is_policy")]
+    pub by: BlockedBy,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_policy(by: &BlockedBy) -> bool {
+    *by == BlockedBy::Policy
+}
+
+impl Blocked {
+    /// A lane that stands at a message, as its policy says.
+    pub fn new(sequence: u64, reason: impl Into<String>) -> Self {
+        Self { sequence, reason: reason.into(), by: BlockedBy::Policy }
+    }
 }
 
 /// What a pod says of its partition: written by the worker, only when its meaning changes.
@@ -273,12 +338,15 @@ pub struct Report {
     /// The lane lost its deadline at this sequence and has not handled anything since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<u64>,
+    /// The last message that was dropped, and why. It stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<Blocked>,
 }
 
 impl Report {
     /// Nothing to say of this lane.
     pub fn new(incarnation: u64) -> Self {
-        Self { v: VERSION, incarnation, blocked: None, refused: None, lost: None }
+        Self { v: VERSION, incarnation, blocked: None, refused: None, lost: None, dropped: None }
     }
 }
 

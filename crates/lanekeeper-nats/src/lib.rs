@@ -12,6 +12,7 @@
 //! - [`provision`]: creating and repairing streams and consumers, strictly: what came back is compared with what was
 //!   asked for.
 //! - [`lane`]: the pull and ack protocol of one lane.
+//! - [`store`]: publishing one message so that it is known to be stored.
 //! - [`cause`]: the closed list of causes, for conditions, Events and metrics.
 //!
 //! This crate must not decide anything about lanes, and must not know Kubernetes.
@@ -25,6 +26,7 @@ pub mod lane;
 pub mod observe;
 pub mod provision;
 pub mod release;
+pub mod store;
 
 pub use api::{ApiError, Refusal};
 pub use async_nats;

@@ -17,8 +17,8 @@ use kube::{
 use lanekeeper_api::OrderedPartitionSet;
 
 use crate::{
-    connections::Connections, deployments::Settled, events::Events, fences::Fences, holders::Ends,
-    metrics::Metrics, retries::Retries, settings::Settings, watches::Watches,
+    connections::Connections, dead_letters::Dropped, deployments::Settled, events::Events, fences::Fences,
+    holders::Ends, metrics::Metrics, retries::Retries, settings::Settings, watches::Watches,
 };
 
 /// How long one request to NATS may take.
@@ -43,6 +43,8 @@ pub struct Context {
     pub fences: Fences,
     /// Pods whose end was seen.
     pub ends: Ends,
+    /// Messages that were dropped.
+    pub dropped: Dropped,
     /// When floors were recorded.
     pub checkpoints: Checkpoints,
     /// Failures in a row.
@@ -67,6 +69,7 @@ impl Context {
             watches: Watches::default(),
             fences: Fences::default(),
             ends: Ends::default(),
+            dropped: Dropped::default(),
             checkpoints: Checkpoints::default(),
             retries: Retries::default(),
             settled: Settled::default(),
@@ -80,6 +83,7 @@ impl Context {
         self.fences.forget(uid);
         self.retries.forget(uid);
         self.checkpoints.forget(uid);
+        self.dropped.forget(uid);
         self.connections.forget(uid);
         self.metrics.ready(uid, None);
     }

@@ -14,6 +14,7 @@ pub mod compare;
 pub mod connections;
 pub mod context;
 pub mod controller;
+pub mod dead_letters;
 pub mod deletion;
 pub mod deployments;
 pub mod digest;

@@ -14,11 +14,13 @@ use lanekeeper_core::{
     invariants::LaneMonitor,
     journal::Ending,
     lane::{ConsumerFacts, Delivered, Event, Lane, Outcome},
+    names::SetName,
     record::Assignment,
 };
 use lanekeeper_nats::{
     Connection,
     lane::{Arrival, Delivery, InspectError, Inspector, LaneLink},
+    store::{Letter, StoreError, store},
 };
 use tokio::{
     sync::mpsc,
@@ -61,6 +63,11 @@ enum Background {
     Failed {
         token: u64,
     },
+    /// What became of a dead letter.
+    DeadLetter {
+        token: u64,
+        result: Result<u64, StoreError>,
+    },
 }
 
 /// A message that the lane has not forgotten yet.
@@ -96,6 +103,7 @@ pub(crate) struct Driver<H> {
     background: (mpsc::UnboundedSender<Background>, mpsc::UnboundedReceiver<Background>),
     heard: Instant,
     armed: Instant,
+    set: SetName,
     stream: String,
     grace: Option<Duration>,
     exit: bool,
@@ -111,6 +119,7 @@ pub(crate) struct Parts<H> {
     pub(crate) handler: Arc<H>,
     pub(crate) board: Arc<Board>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) set: SetName,
     pub(crate) stream: String,
     pub(crate) grace: Option<Duration>,
 }
@@ -140,6 +149,7 @@ impl<H: Handler> Driver<H> {
             background: mpsc::unbounded_channel(),
             heard: now,
             armed: now,
+            set: parts.set,
             stream: parts.stream,
             grace: parts.grace,
             exit: false,
@@ -296,6 +306,7 @@ impl<H: Handler> Driver<H> {
             KeyEvent::Joined { incarnation, retiring, excused } => {
                 Event::Joined { incarnation, retiring, excused }
             }
+            KeyEvent::BreakerOpen { incarnation, sequence } => Event::BreakerOpen { incarnation, sequence },
             KeyEvent::JoinRefused { incarnation } => Event::JoinRefused { incarnation },
             KeyEvent::JoinFailed { incarnation } => Event::JoinFailed { incarnation },
             KeyEvent::Left { incarnation } => Event::Left { incarnation },
@@ -311,6 +322,13 @@ impl<H: Handler> Driver<H> {
                 self.heard = Instant::now();
                 self.metrics.set_lag(pending + facts.ack_pending);
                 self.tell(Event::Consumer { token, facts }).await;
+            }
+            Background::DeadLetter { token, result: Ok(sequence) } => {
+                tracing::debug!(sequence, "the dead letter is stored");
+                self.tell(Event::Stored { token }).await;
+            }
+            Background::DeadLetter { token, result: Err(error) } => {
+                self.tell(Event::NotStored { token, reason: error.to_string() }).await;
             }
             Background::Gone { token } => self.tell(Event::ConsumerGone { token }).await,
             Background::Failed { token } => {
@@ -383,6 +401,17 @@ impl<H: Handler> Driver<H> {
             };
             // Nobody listens when the process ends.
             let _ = answers.send(answer);
+        });
+    }
+
+    /// Publishes in the background; the answer comes as an event.
+    fn dead_letter(&self, token: u64, letter: Letter, until: Duration) {
+        let (connection, answers, until) =
+            (self.connection.clone(), self.background.0.clone(), self.start + until);
+        tokio::spawn(async move {
+            let result = store(&connection, letter, until).await;
+            // Nobody listens when the process ends.
+            let _ = answers.send(Background::DeadLetter { token, result });
         });
     }
 

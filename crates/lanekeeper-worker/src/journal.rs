@@ -162,8 +162,9 @@ impl Journal {
         };
         let sent = Unconfirmed { subject: running.subject, id, payload, connects: None };
         let sent = self.send(sent, metrics).await;
-        // Only what was completed is acknowledged; the rest is told once.
-        self.unconfirmed = sent.filter(|_| outcome == Ending::Done).map(Box::new);
+        // Only what was completed or put away is acknowledged; the rest is told once.
+        let acknowledged = matches!(outcome, Ending::Done | Ending::PutAway);
+        self.unconfirmed = sent.filter(|_| acknowledged).map(Box::new);
     }
 
     /// Sends now or never, as everything that a lane sends.

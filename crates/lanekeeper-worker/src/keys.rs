@@ -29,6 +29,7 @@ pub(crate) enum KeyEvent {
     Unassigned,
     Key { incarnation: u64, retiring: bool, excused: Option<Excused> },
     Joined { incarnation: u64, retiring: bool, excused: Option<Excused> },
+    BreakerOpen { incarnation: u64, sequence: u64 },
     JoinRefused { incarnation: u64 },
     JoinFailed { incarnation: u64 },
     Left { incarnation: u64 },
@@ -42,6 +43,7 @@ pub(crate) enum KeyCommand {
     Leave { incarnation: u64, excused: Option<Excused> },
     Excuse { incarnation: u64, excused: Excused },
     Own { incarnation: u64, pin: Arc<str> },
+    Breaker { incarnation: u64, sequence: u64 },
     Report(Report),
 }
 

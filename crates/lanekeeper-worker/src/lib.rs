@@ -24,6 +24,7 @@
 
 mod admin;
 mod cloudevent;
+mod dead_letter;
 mod driver;
 mod environment;
 mod exec;

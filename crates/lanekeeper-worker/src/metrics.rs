@@ -40,6 +40,10 @@ pub(crate) struct Metrics {
     refused: Counter,
     stale: Counter,
     overtaken: Counter,
+    dead_lettered: Counter,
+    dead_letter_failures: Counter,
+    dropped: Counter,
+    breaker_openings: Counter,
     deadline_losses: Counter,
     shutdown_cuts: Counter,
     journal_failures: Counter,
@@ -84,6 +88,11 @@ impl Metrics {
         let refused = counter("refused", "Messages refused because they do not belong to the lane");
         let stale = counter("stale", "Messages dropped because they arrived past their deadline");
         let overtaken = counter("overtaken", "Messages dropped because another one was out");
+        let dead_lettered = counter("dead_lettered", "Messages put away into the stream of dead letters");
+        let dead_letter_failures =
+            counter("dead_letter_failures", "Times that a dead letter was not known to be stored");
+        let dropped = counter("dropped", "Messages given up as the set's policy says");
+        let breaker_openings = counter("breaker_openings", "Times that the breaker opened");
         let deadline_losses =
             counter("deadline_losses", "Messages given up because their deadline passed without proof");
         let shutdown_cuts = counter("shutdown_cuts", "Handlings cut short by a shutdown");
@@ -127,6 +136,10 @@ impl Metrics {
             refused,
             stale,
             overtaken,
+            dead_lettered,
+            dead_letter_failures,
+            dropped,
+            breaker_openings,
             deadline_losses,
             shutdown_cuts,
             journal_failures,
@@ -151,6 +164,10 @@ impl Metrics {
             Note::Refused { .. } => &self.refused,
             Note::Stale(_) => &self.stale,
             Note::Overtaken(_) => &self.overtaken,
+            Note::DeadLettered { .. } => &self.dead_lettered,
+            Note::NotStored { .. } => &self.dead_letter_failures,
+            Note::Dropped { .. } => &self.dropped,
+            Note::BreakerOpen(_) => &self.breaker_openings,
             Note::Lost(_) => &self.deadline_losses,
             Note::Cut(_) => &self.shutdown_cuts,
             Note::Violation(invariant) => return self.violation(*invariant),

@@ -163,6 +163,7 @@ impl Worker {
         tracing::info!(instance = identity.holder.instance, "starting");
         let journal =
             Journal::new(identity.set.clone(), self.partition, identity.holder.clone(), connection.clone());
+        let set = identity.set.clone();
         let keys = Keys::start(identity, Arc::clone(&self.board));
         let parts = Parts {
             lane: Lane::new(self.options),
@@ -173,6 +174,7 @@ impl Worker {
             handler: Arc::clone(&handler),
             board: self.board,
             metrics,
+            set,
             stream: self.stream,
             grace: self.grace,
         };

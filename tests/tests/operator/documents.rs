@@ -21,6 +21,8 @@ fn documented(namespace: &str) -> BTreeMap<String, Value> {
     let block =
         page.split("```nats\n").nth(1).and_then(|rest| rest.split("```").next()).expect("there is a block");
     let block = block.replace("set.shop.orders", &format!("set.{namespace}.orders"));
+    let block = block.replace("dlq.shop.orders", &format!("dlq.{namespace}.orders"));
+    let block = block.replace("lk_shop_orders_dlq", &format!("lk_{namespace}_orders_dlq"));
     let list = |user: &str, name: &str| -> Vec<String> {
         let rest = user.split(&format!("{name}: [")).nth(1).expect("there is a list");
         let list = rest.split(']').next().expect("it has an end");
@@ -115,6 +117,7 @@ async fn the_documented_permissions_are_enough_to_make_serve_change_repair_and_d
     let mut spec = rig.spec(1);
     spec["deletionPolicy"] = json!("Delete");
     spec["nats"]["credentialsSecretRef"] = json!({"name": "nats-operator", "key": "user.creds"});
+    spec["onExhausted"] = json!({"policy": "DeadLetter"});
     spec["worker"]["journal"] = json!({"subject": "audit.orders"});
     spec["nats"]["workerCredentialsSecretRef"] = json!({"name": "nats-worker", "key": "user.creds"});
     rig.create("orders", spec).await.unwrap();
@@ -128,7 +131,8 @@ async fn the_documented_permissions_are_enough_to_make_serve_change_repair_and_d
     let journal = Arc::clone(&handled);
     let serve = handler(move |message: Arc<Message>| {
         journal.lock().unwrap().push(message.sequence());
-        async { Ok::<(), HandlerError>(()) }
+        let poison = message.key() == "b";
+        async move { if poison { Err(HandlerError::permanent("422")) } else { Ok(()) } }
     });
     let running = tokio::spawn(worker.run_until(serve, async {
         let _ = stopped.await;
@@ -143,8 +147,15 @@ async fn the_documented_permissions_are_enough_to_make_serve_change_repair_and_d
     }
     wait_until(DEADLINE, "the worker to handle all", || async { *handled.lock().unwrap() == [1, 2, 3] })
         .await;
-    let written = tokio::time::timeout(DEADLINE, audit.take(3).count()).await;
-    assert_eq!(written, Ok(3), "it keeps its journal");
+    let written = tokio::time::timeout(DEADLINE, audit.take(4).count()).await;
+    assert_eq!(written, Ok(4), "it keeps its journal");
+
+    let dead = rig.name("orders").dead_letter_stream();
+    wait_until(DEADLINE, "the dead letter", || async {
+        let stream = lanekeeper_nats::observe::stream(&all, &dead).await.unwrap();
+        stream.is_some_and(|stream| stream.messages == 1)
+    })
+    .await;
 
     // Change, while the worker holds the lane.
     rig.patch("orders", json!({"spec": {"partitions": 2}})).await;

@@ -8,6 +8,7 @@
 mod accounts;
 mod create;
 mod cut_off;
+mod dead_letters;
 mod deletion;
 mod documents;
 mod drift;

@@ -111,6 +111,8 @@ accounts {
           "$JS.API.CONSUMER.MSG.NEXT.ORDERS.*"
           "$JS.API.CONSUMER.INFO.ORDERS.*"
           "$JS.ACK.ORDERS.>"
+          "lanekeeper.dlq.shop.orders"
+          "$JS.API.STREAM.MSG.GET.lk_shop_orders_dlq"
         ]
         subscribe: ["_INBOX.>", "$KV.lanekeeper.set.shop.orders.>"]
       }}

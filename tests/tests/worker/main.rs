@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "the helpers of tests fail by panicking, as tests do")]
 
 mod audited;
+mod dead_letters;
 mod deadlines;
 mod exec;
 mod failing;

@@ -223,7 +223,7 @@ fn what_a_person_should_know_is_said() {
     seen.record.as_mut().unwrap().value.changed_seconds = Some(minutes_ago);
     place(&mut seen, 1, (10, 5, 0));
     let mut report = Report::new(2);
-    report.blocked = Some(Blocked { sequence: 11, reason: "no stock".into() });
+    report.blocked = Some(Blocked::new(11, "no stock"));
     seen.reports.push(Reported { partition: 1, pod: "orders-1-a".into(), report });
     let condition: Condition = serde_json::from_value(json!({
         "type": "Rescaling", "status": "True", "reason": "RescaleNotSupported", "message": "switched off",

@@ -134,7 +134,7 @@ async fn a_split_is_shown_with_what_each_part_will_have_and_what_stands_in_the_w
     rig.wait_lanes("orders").await;
     publish(&rig, 100).await;
     let report = Report {
-        blocked: Some(Blocked { sequence: 17, reason: "no stock".into() }),
+        blocked: Some(Blocked::new(17, "no stock")),
         ..Report::new(rig.assignment("orders", 0).await.unwrap().incarnation)
     };
     // Reports of pods that are gone are forgotten.

@@ -95,12 +95,62 @@ impl Default for Retry {
 }
 
 /// What happens to a message whose attempts are used up.
-#[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Serialize, Deserialize, KubeSchema, Debug, Clone, PartialEq, Eq, Default)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rule(
+        "!has(self.deadLetter) || self.policy == 'DeadLetter'",
+        "spec.onExhausted.deadLetter: must be absent unless spec.onExhausted.policy is DeadLetter"
+    ),
+    validation = rule(
+        "!has(self.breaker) || self.policy != 'Block'",
+        "spec.onExhausted.breaker: must be absent when spec.onExhausted.policy is Block"
+    )
+)]
 pub struct OnExhausted {
     /// What happens to it.
     #[serde(default)]
     pub policy: ExhaustedPolicy,
+
+    /// Where dead letters go; a stream that the operator makes when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dead_letter: Option<DeadLetter>,
+
+    /// When a lane stops instead: too many at once are no fault of the messages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub breaker: Option<Breaker>,
+}
+
+/// Where dead letters go.
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq, Default)]
+#[serde(rename_all = "camelCase")]
+pub struct DeadLetter {
+    /// A stream of yours that takes `lanekeeper.dlq.<namespace>.<name>`. When absent, the operator makes the stream
+    /// `lk_<namespace>_<name>_dlq`. (A `.` in the name is written `=`.)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 255), regex(pattern = r"^[^.*>/\\\s]+$"))]
+    pub stream_name: Option<String>,
+}
+
+/// How many messages of one lane are put away in how long before it stops at the next one.
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Breaker {
+    /// As many are put away within the window.
+    #[serde(default = "default_max_exhausted")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub max_exhausted: i32,
+
+    /// The window.
+    #[serde(default = "default_window_seconds")]
+    #[schemars(range(min = 1, max = 86_400))]
+    pub window_seconds: i32,
+}
+
+impl Default for Breaker {
+    fn default() -> Self {
+        Self { max_exhausted: default_max_exhausted(), window_seconds: default_window_seconds() }
+    }
 }
 
 /// What happens to a message whose attempts are used up.
@@ -109,6 +159,10 @@ pub enum ExhaustedPolicy {
     /// The lane stops at the message, says so, and tries again at the longest backoff.
     #[default]
     Block,
+    /// It is published to another stream, and the lane goes on once it is stored there.
+    DeadLetter,
+    /// It is given up, with a record of it, and the lane goes on.
+    Drop,
 }
 
 fn default_ack_wait_seconds() -> i32 {
@@ -125,4 +179,12 @@ fn default_max_backoff_seconds() -> i32 {
 
 fn default_max_attempts() -> i32 {
     5
+}
+
+fn default_max_exhausted() -> i32 {
+    10
+}
+
+fn default_window_seconds() -> i32 {
+    600
 }

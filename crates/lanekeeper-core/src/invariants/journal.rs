@@ -14,7 +14,7 @@ pub enum JournalInvariant {
     CompletedBeforeNext,
     /// No two handlings of a key run at once.
     OneAtATime,
-    /// What is settled, or overtaken by a later message of its key, was completed by a handler.
+    /// What is settled, or overtaken by a later message of its key, was completed by a handler or put away by policy.
     NothingSkipped,
     /// Only what was published is handled, under its own key.
     NothingUnknown,

@@ -8,8 +8,9 @@ use std::{
 };
 
 use crate::{
-    lane::{Delivered, Effect, Event, Outcome},
-    record::Assignment,
+    lane::{Delivered, Effect, Event, Note, Outcome},
+    record::{Assignment, Breaker, ExhaustedPolicy},
+    retry,
 };
 
 /// A named rule of a lane.
@@ -28,8 +29,12 @@ pub enum LaneInvariant {
     NothingAfterDeadline,
     /// Nothing is handled after its deadline.
     HandledInTime,
-    /// Only what was completed, here or by a predecessor, is acknowledged.
+    /// Only what was completed or put away, here or by a predecessor, is acknowledged.
     CompletedBeforeAck,
+    /// Only what has no attempt left is put away, and only as the set's policy says.
+    PutAwayByPolicy,
+    /// No more is put away than the breaker allows, and nothing while it is open.
+    BreakerHolds,
     /// Only keys of the lane's share are handled.
     OnlyOwnKeys,
     /// What this process completed is not handled again.
@@ -40,7 +45,7 @@ pub enum LaneInvariant {
 
 impl LaneInvariant {
     /// Every invariant.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::PullOnlyWhenJoined,
         Self::PullOnlyWhenFree,
         Self::OneHandler,
@@ -48,6 +53,8 @@ impl LaneInvariant {
         Self::NothingAfterDeadline,
         Self::HandledInTime,
         Self::CompletedBeforeAck,
+        Self::PutAwayByPolicy,
+        Self::BreakerHolds,
         Self::OnlyOwnKeys,
         Self::NotCompletedTwice,
         Self::NothingInHandWhenLeaving,
@@ -63,6 +70,8 @@ impl LaneInvariant {
             Self::NothingAfterDeadline => "nothing-after-deadline",
             Self::HandledInTime => "handled-in-time",
             Self::CompletedBeforeAck => "completed-before-ack",
+            Self::PutAwayByPolicy => "put-away-by-policy",
+            Self::BreakerHolds => "breaker-holds",
             Self::OnlyOwnKeys => "only-own-keys",
             Self::NotCompletedTwice => "not-completed-twice",
             Self::NothingInHandWhenLeaving => "nothing-in-hand-when-leaving",
@@ -82,6 +91,7 @@ const REMEMBERED: usize = 1024;
 #[derive(Debug)]
 struct Message {
     sequence: u64,
+    deliveries: u64,
     subject: String,
     deadline: Duration,
 }
@@ -108,7 +118,38 @@ pub struct LaneMonitor {
     /// In the order in which they were completed.
     completed: VecDeque<u64>,
     highest: u64,
+    /// The message that will never work, as its handler said last.
+    permanent: Option<u64>,
+    /// Token and sequence of the dead letter that was sent last.
+    dead_letter: Option<(u64, u64)>,
+    put_away: PutAway,
     violations: Vec<LaneInvariant>,
+}
+
+/// What was put away lately, and where the breaker opened last.
+#[derive(Debug, Default)]
+struct PutAway {
+    times: VecDeque<Duration>,
+    open: Option<(u64, u64)>,
+}
+
+impl PutAway {
+    fn opened(&mut self, incarnation: u64, sequence: u64) {
+        if Some((incarnation, sequence)) > self.open {
+            self.open = Some((incarnation, sequence));
+            // Whatever is put away later is put away after it was closed, and everything began anew.
+            self.times.clear();
+        }
+    }
+
+    /// Takes note of one more; whether it was allowed.
+    fn holds(&mut self, now: Duration, breaker: Breaker, incarnation: u64, sequence: u64) -> bool {
+        let window = Duration::from_secs(breaker.window_seconds);
+        self.times.retain(|earlier| *earlier + window > now);
+        self.times.push_back(now);
+        let open = self.open.is_some_and(|(of, at)| of == incarnation && sequence <= at);
+        !open && self.times.len() <= breaker.max_exhausted as usize
+    }
 }
 
 impl LaneMonitor {
@@ -145,16 +186,19 @@ impl LaneMonitor {
             Event::Answered { token } => self.confirmed(now, *token),
             Event::Handled(outcome) => {
                 let handled = self.handling.take().and_then(|message| self.messages.get(&message));
-                if let (Some(message), Outcome::Done) = (handled, outcome)
-                    && now < message.deadline
-                {
-                    self.completed.push_back(message.sequence);
-                    self.highest = self.highest.max(message.sequence);
-                    self.unconfirmed = Some((message.sequence, u64::MAX));
-                    self.carried = None;
-                    if self.completed.len() > REMEMBERED {
-                        self.completed.pop_front();
-                    }
+                let Some(message) = handled.filter(|message| now < message.deadline) else { return };
+                let sequence = message.sequence;
+                match outcome {
+                    Outcome::Done => self.completed(sequence),
+                    Outcome::Permanent { .. } => self.permanent = Some(sequence),
+                    _ => {}
+                }
+            }
+            Event::BreakerOpen { incarnation, sequence } => self.put_away.opened(*incarnation, *sequence),
+            Event::Stored { token } => {
+                let stored = self.dead_letter.take_if(|(sent, _)| sent == token);
+                if let Some((_, sequence)) = stored.filter(|(_, sequence)| self.is_held(now, *sequence)) {
+                    self.completed(sequence);
                 }
             }
             _ => {}
@@ -193,6 +237,26 @@ impl LaneMonitor {
                         self.progress.pop_first();
                     }
                 }
+                Effect::DeadLetter { message, token, .. } => {
+                    self.in_time(now, *message);
+                    let Some(sequence) = self.messages.get(message).map(|message| message.sequence) else {
+                        continue;
+                    };
+                    // Sent again it is the same one.
+                    let again = self.dead_letter.is_some_and(|(_, sent)| sent == sequence);
+                    self.dead_letter = Some((*token, sequence));
+                    self.put_away(now, sequence, again, |policy| {
+                        matches!(policy, ExhaustedPolicy::DeadLetter { .. })
+                    });
+                }
+                Effect::Note(Note::Dropped { sequence, .. }) => {
+                    let again = self.dead_letter.take_if(|(_, sent)| sent == sequence).is_some();
+                    self.put_away(now, *sequence, again, |policy| {
+                        matches!(policy, ExhaustedPolicy::Drop { .. })
+                    });
+                    self.completed(*sequence);
+                }
+                Effect::Breaker { incarnation, sequence } => self.put_away.opened(*incarnation, *sequence),
                 Effect::Handle { message, .. } => self.handled(now, *message),
                 Effect::Cancel => self.handling = None,
                 Effect::Forget { message } => self.forgotten(now, *message),
@@ -200,6 +264,43 @@ impl LaneMonitor {
             }
         }
         std::mem::take(&mut self.violations)
+    }
+
+    fn completed(&mut self, sequence: u64) {
+        self.completed.push_back(sequence);
+        self.highest = self.highest.max(sequence);
+        self.unconfirmed = Some((sequence, u64::MAX));
+        self.carried = None;
+        if self.completed.len() > REMEMBERED {
+            self.completed.pop_front();
+        }
+    }
+
+    fn is_held(&self, now: Duration, sequence: u64) -> bool {
+        self.messages.values().any(|message| message.sequence == sequence && now < message.deadline)
+    }
+
+    fn put_away(
+        &mut self,
+        now: Duration,
+        sequence: u64,
+        again: bool,
+        agrees: impl Fn(&ExhaustedPolicy) -> bool,
+    ) {
+        let assignment = self.joined.and_then(|joined| self.assignments.get(&joined)).cloned();
+        let settings = assignment.as_ref().map(|assignment| &assignment.settings);
+        let deliveries = self.messages.values().filter(|message| message.sequence == sequence);
+        let deliveries = deliveries.map(|message| message.deliveries).max().unwrap_or_default();
+        let exhausted = self.permanent == Some(sequence)
+            || settings.is_some_and(|settings| retry::exhausted(&settings.retry, deliveries));
+        // A policy that changed in the meantime does not take back what is on its way.
+        let agreed = again || settings.is_some_and(|settings| agrees(&settings.on_exhausted));
+        self.demand(LaneInvariant::PutAwayByPolicy, exhausted && agreed && self.is_held(now, sequence));
+        let breaker = settings.and_then(|settings| settings.on_exhausted.breaker());
+        if let (Some(breaker), Some(incarnation), false) = (breaker, self.joined, again) {
+            let holds = self.put_away.holds(now, breaker, incarnation, sequence);
+            self.demand(LaneInvariant::BreakerHolds, holds);
+        }
     }
 
     fn demand(&mut self, invariant: LaneInvariant, holds: bool) {
@@ -225,8 +326,12 @@ impl LaneMonitor {
         {
             self.unconfirmed = None;
         }
-        let message =
-            Message { sequence: delivered.sequence, subject: delivered.subject.to_owned(), deadline };
+        let message = Message {
+            sequence: delivered.sequence,
+            deliveries: delivered.deliveries,
+            subject: delivered.subject.to_owned(),
+            deadline,
+        };
         // The same message again while its handler runs: it is that handler's now.
         if let Some(running) = self.handling
             && self.messages.get(&running).is_some_and(|known| known.sequence == message.sequence)

@@ -184,7 +184,7 @@ impl Checker {
         let judge = Judge { name, options: &self.options, instances: &self.instances };
         judge.judge(&mut key.handlings, &key.expected, false, key.base, keep, &mut self.settled);
         let forgotten = key.handlings.drain(..keep.min(key.handlings.len()));
-        let completed = forgotten.filter(|handling| handling.outcome == Ending::Done);
+        let completed = forgotten.filter(|handling| handling.outcome.is_settled());
         let highest = completed.map(|handling| handling.fence).max();
         let above = highest.map(|fence| Fence { sequence: fence.sequence.saturating_add(1), ..fence });
         key.base = key.base.max(above);

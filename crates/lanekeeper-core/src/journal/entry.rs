@@ -29,6 +29,15 @@ pub enum Ending {
     Lost,
     /// A shutdown could not wait for the handler; no attempt.
     Cut,
+    /// No handling, but the end of it: no attempt was left, and the message was dead-lettered or dropped.
+    PutAway,
+}
+
+impl Ending {
+    /// Whether the message's turn is over.
+    pub fn is_settled(self) -> bool {
+        matches!(self, Self::Done | Self::PutAway)
+    }
 }
 
 impl fmt::Display for Ending {
@@ -41,6 +50,7 @@ impl fmt::Display for Ending {
             Self::Unreachable => "unreachable",
             Self::Lost => "lost",
             Self::Cut => "cut",
+            Self::PutAway => "put away",
         })
     }
 }

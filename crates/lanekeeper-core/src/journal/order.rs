@@ -201,7 +201,7 @@ impl<'a> Facts<'a> {
                 continue;
             }
             let completions = messages.entry(handling.fence).or_default();
-            if handling.outcome == Ending::Done {
+            if handling.outcome.is_settled() {
                 completions.push(index);
             }
         }
@@ -231,8 +231,10 @@ impl<'a> Facts<'a> {
     fn count(&self, index: usize, report: &mut Report) {
         let handling = &self.handlings[index];
         let completions = self.messages.get(&handling.fence).map(Vec::as_slice).unwrap_or_default();
-        if handling.outcome != Ending::Done {
+        if !handling.outcome.is_settled() {
             report.unfinished += 1;
+        } else if handling.outcome == Ending::PutAway {
+            report.put_away += 1;
         } else if completions.first() == Some(&index) && !self.is_assumed(handling.fence) {
             report.handled += 1;
         } else {

@@ -25,7 +25,7 @@ impl Findings {
     }
 }
 
-/// What a journal says. `entries == handled + repeats + unfinished + violations of NothingUnknown`.
+/// What a journal says. `entries == handled + put_away + repeats + unfinished + violations of NothingUnknown`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -39,6 +39,8 @@ pub struct Report {
     pub copies: usize,
     /// Messages that were completed.
     pub handled: usize,
+    /// Entries of messages that were dead-lettered or dropped.
+    pub put_away: usize,
     /// Handlings that completed a message again; allowed, because delivery is at least once.
     pub repeats: usize,
     /// Handlings that did not complete: failed, cut, and the like.
@@ -95,6 +97,9 @@ impl fmt::Display for Report {
         }
         line(f, "entries", self.entries)?;
         line(f, "handled", self.handled)?;
+        if self.put_away > 0 {
+            line(f, "put away", self.put_away)?;
+        }
         line(f, "repeats", self.repeats)?;
         line(f, "unfinished", self.unfinished)?;
         line(f, "waiting", self.waiting)?;

@@ -235,6 +235,21 @@ fn a_partial_journal_misses_nothing_ahead_of_its_beginning() {
 }
 
 #[test]
+fn what_was_put_away_is_not_lost_and_its_successor_does_not_overtake_it() {
+    let failed = Entry { outcome: Ending::Permanent, ..handling("k", 1, 10, 12) };
+    let away = Entry { outcome: Ending::PutAway, ..handling("k", 1, 13, 13) };
+    let next = handling("k", 2, 20, 22);
+    let mut judged = checker(Options::default(), &[failed.clone(), away, next.clone()]);
+    judged.expect("k", fence(1), true, true);
+    judged.expect("k", fence(2), true, true);
+    let report = judged.report();
+    assert!(report.is_clean(), "{report}");
+    assert_eq!((report.handled, report.put_away, report.unfinished, report.entries), (1, 1, 1, 3));
+    assert!(report.to_string().contains("put away"), "{report}");
+    assert!(!checker(Options::default(), &[failed, next]).report().is_clean(), "without it, it is skipped");
+}
+
+#[test]
 fn a_copy_is_no_repeat() {
     let mut entries = clean();
     entries.push(entries[2].clone());

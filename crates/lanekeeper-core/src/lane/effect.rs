@@ -37,6 +37,30 @@ pub enum Effect {
         /// The pin.
         pin: Arc<str>,
     },
+    /// Record that the breaker is open.
+    Breaker {
+        /// Which lane.
+        incarnation: u64,
+        /// The message at which it opened.
+        sequence: u64,
+    },
+    /// Publish a message as a dead letter, and say once whether it is stored.
+    DeadLetter {
+        /// Which message.
+        message: u64,
+        /// Comes back with the answer.
+        token: u64,
+        /// The stream that has to take it.
+        stream: String,
+        /// The subject under which it is published.
+        subject: String,
+        /// How many attempts were made.
+        attempts: u64,
+        /// What the handler said last.
+        reason: String,
+        /// Nothing is sent from then on: the message may be another's.
+        until: Duration,
+    },
     /// Ask for the facts of the consumer.
     Inspect {
         /// Comes back with the answer.
@@ -137,11 +161,40 @@ pub enum Note {
         attempt: u64,
         /// When the next one comes.
         delay: Duration,
-        /// No attempt was left, or none will ever work: the lane stands here.
+        /// No attempt was left, or none will ever work: the set's policy decides.
         exhausted: bool,
         /// What the handler said.
         reason: String,
     },
+    /// No attempt is left, and it is stored as a dead letter; it is acknowledged next.
+    DeadLettered {
+        /// The message.
+        sequence: u64,
+        /// How many attempts were made.
+        attempts: u64,
+        /// What the handler said.
+        reason: String,
+    },
+    /// No attempt is left, and it is given up; it is acknowledged next.
+    Dropped {
+        /// The message.
+        sequence: u64,
+        /// How many attempts were made.
+        attempts: u64,
+        /// What the handler said.
+        reason: String,
+    },
+    /// The dead letter could not be stored: the lane stands here and sends it again.
+    NotStored {
+        /// The message.
+        sequence: u64,
+        /// When it is sent again.
+        delay: Duration,
+        /// Why not.
+        reason: String,
+    },
+    /// More messages were exhausted than the breaker allows: the lane stands at this one.
+    BreakerOpen(u64),
     /// The handler is not there or wants to be left alone; the message is held.
     Held {
         /// The message.

@@ -96,6 +96,25 @@ pub enum Event<'a> {
         /// Of the effect.
         token: u64,
     },
+    /// The lane's key says that the breaker is open. Told before that the lane was joined.
+    BreakerOpen {
+        /// Which lane.
+        incarnation: u64,
+        /// The message at which it opened.
+        sequence: u64,
+    },
+    /// A dead letter is stored.
+    Stored {
+        /// Of the effect.
+        token: u64,
+    },
+    /// A dead letter is not stored, or it is not known whether it is.
+    NotStored {
+        /// Of the effect.
+        token: u64,
+        /// Why.
+        reason: String,
+    },
     /// The handler came to an end by itself.
     Handled(Outcome),
     /// Finish, leave and exit.

@@ -22,7 +22,21 @@ pub(super) enum Stage {
         /// Until when.
         until: Duration,
     },
-    /// Completed here or by a predecessor; the ack is not confirmed yet.
+    /// No attempt is left: the lane stands here, and gives it back later to be tried again.
+    Standing {
+        /// Until when.
+        until: Duration,
+    },
+    /// No attempt is left: it has to be in the stream of dead letters before it is acknowledged.
+    PuttingAway {
+        /// Of the dead letter that was sent last.
+        token: u64,
+        /// None is on its way: it has to be sent (again).
+        answered: bool,
+        /// When to send it, or to give up waiting for the answer.
+        due: Duration,
+    },
+    /// Completed or put away, here or by a predecessor; the ack is not confirmed yet.
     Settling {
         /// When the last ack was sent; nothing when one is due at once.
         sent: Option<Duration>,
@@ -53,6 +67,11 @@ pub(super) struct Hand {
     pub(super) excused: bool,
     /// How often the handler was not there.
     pub(super) unreachable: u32,
+    /// What the dead letter says: how many attempts were made, and how the last one failed.
+    pub(super) attempts: u64,
+    pub(super) reason: String,
+    /// How often the dead letter could not be stored.
+    pub(super) refusals: u64,
 }
 
 impl Hand {
@@ -79,6 +98,9 @@ impl Hand {
             renewals: Vec::new(),
             excused: false,
             unreachable: 0,
+            attempts: 0,
+            reason: String::new(),
+            refusals: 0,
         }
     }
 

@@ -48,7 +48,13 @@ impl Lane {
         match &mut hand.stage {
             Stage::Settling { sent, .. } => *sent = None,
             Stage::Verifying { .. } => self.verify(now),
-            Stage::Handling { .. } | Stage::Held { .. } => hand.progress_at_once(now),
+            Stage::Handling { .. } | Stage::Held { .. } | Stage::Standing { .. } => {
+                hand.progress_at_once(now);
+            }
+            Stage::PuttingAway { .. } => {
+                hand.progress_at_once(now);
+                self.follow_policy(now);
+            }
         }
     }
 

@@ -6,10 +6,7 @@ use super::{
     Delivered, Effect, Hand, Lane, Next, Note, Outcome, Stage, State, Waiting,
     verdict::{Verdict, verdict},
 };
-use crate::{
-    record::{Blocked, Excused},
-    retry,
-};
+use crate::{record::Excused, retry};
 
 /// A handler that is not there is asked again after this, doubled up to the longest. A handler that asks for less
 /// gets this, so that nothing becomes a hot loop.
@@ -146,10 +143,13 @@ impl Lane {
 
     pub(super) fn begin_handling(&mut self, now: Duration) {
         let excused = self.excused;
-        let Some(hand) = &mut self.hand else { return };
-        hand.stage = Stage::Handling { since: now, inspected: false };
+        let Some(hand) = &self.hand else { return };
         let attempt = attempts(hand, excused);
         let message = hand.message;
+        if self.is_used_up(hand.sequence, attempt) {
+            return self.used_up(now, attempt);
+        }
+        self.set_stage(Stage::Handling { since: now, inspected: false });
         self.waiting = None;
         self.emit(Effect::Handle { message, attempt });
     }
@@ -169,8 +169,8 @@ impl Lane {
                 }
                 self.settle(now);
             }
-            Outcome::Retry { reason, after } => self.failed(&reason, after, false),
-            Outcome::Permanent { reason } => self.failed(&reason, None, true),
+            Outcome::Retry { reason, after } => self.failed(now, &reason, after, false),
+            Outcome::Permanent { reason } => self.failed(now, &reason, None, true),
             Outcome::Wait { reason, after } => {
                 let after = after.clamp(FIRST_HOLD, LONGEST_WAIT);
                 hand.stage = Stage::Held { until: now + after };
@@ -187,30 +187,30 @@ impl Lane {
         }
     }
 
-    fn failed(&mut self, reason: &str, after: Option<Duration>, permanent: bool) {
+    fn failed(&mut self, now: Duration, reason: &str, after: Option<Duration>, permanent: bool) {
         let Some(settings) = self.current.as_ref().map(|lane| lane.settings.clone()) else { return };
         self.unexcuse();
         let Some(hand) = &self.hand else { return };
         let (sequence, attempt) = (hand.sequence, attempts(hand, self.excused));
         let exhausted = permanent || retry::exhausted(&settings.retry, attempt);
         let delay = match after {
-            _ if exhausted => retry::slow(&settings.retry),
+            _ if exhausted => Duration::ZERO,
             Some(after) => after.clamp(FIRST_HOLD, LONGEST_WAIT),
             None => retry::delay(&settings.retry, attempt),
         };
         self.note(Note::Failed { sequence, attempt, delay, exhausted, reason: reason.to_owned() });
-        if exhausted && self.report.blocked.as_ref().is_none_or(|blocked| blocked.sequence != sequence) {
-            let reason = shortened(reason);
-            self.say(|report| report.blocked = Some(Blocked { sequence, reason }));
-        }
         self.say(|report| report.lost = None);
-        self.give_back(delay, Some(if exhausted { State::Blocked } else { State::RetryWait }));
+        if exhausted {
+            self.exhausted(now, attempt, reason);
+        } else {
+            self.give_back(delay, Some(State::RetryWait));
+        }
     }
 
     /// Lets go of what is in hand; the server keeps its slot and delivers it again after the delay. Sent
     /// once: repeated late it would take the message from whoever has it by then. If it is lost, the
     /// server's deadline does the same.
-    fn give_back(&mut self, delay: Duration, state: Option<State>) {
+    pub(super) fn give_back(&mut self, delay: Duration, state: Option<State>) {
         let Some(hand) = self.hand.take() else { return };
         let token = self.token();
         if self.connected && !self.ending() {
@@ -224,11 +224,15 @@ impl Lane {
     /// Gives back, on the way out, what is in hand without being handled.
     pub(super) fn release(&mut self) {
         let Some(hand) = &self.hand else { return };
-        if !matches!(hand.stage, Stage::Verifying { .. } | Stage::Held { .. }) {
-            return;
-        }
-        if !self.ending() {
-            self.excuse();
+        match hand.stage {
+            Stage::Verifying { .. } | Stage::Held { .. } => {
+                if !self.ending() {
+                    self.excuse();
+                }
+            }
+            // Its attempt was one.
+            Stage::Standing { .. } | Stage::PuttingAway { answered: true, .. } => {}
+            Stage::Handling { .. } | Stage::Settling { .. } | Stage::PuttingAway { .. } => return,
         }
         self.give_back(Duration::ZERO, None);
     }
@@ -250,7 +254,7 @@ impl Lane {
         }
     }
 
-    fn settle(&mut self, now: Duration) {
+    pub(super) fn settle(&mut self, now: Duration) {
         self.waiting = None;
         self.set_stage(Stage::Settling {
             sent: None,
@@ -377,7 +381,7 @@ fn attempts(hand: &Hand, excused: Option<Excused>) -> u64 {
     hand.deliveries.saturating_sub(others).max(1)
 }
 
-fn shortened(reason: &str) -> String {
+pub(super) fn shortened(reason: &str) -> String {
     match reason.char_indices().nth(REASON) {
         Some((end, _)) => format!("{}…", &reason[..end]),
         None => reason.to_owned(),

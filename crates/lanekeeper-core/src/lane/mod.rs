@@ -14,6 +14,8 @@
 //! - Messages come to the worker that has the lane's [`pin`]. Whoever may have lost it gives up what is in hand.
 //! - Nothing is pulled before the lane was joined, and it is left only with nothing in hand and no pull that
 //!   could still bring something (a retiring lane does not wait for its pull: its consumer is about to go).
+//! - A message without attempts left stays in hand, kept alive, while the lane stands at it. It is put away only as
+//!   the policy says, as often as the breaker allows, and acknowledged only once it is known to be stored elsewhere.
 //! - A message that arrives while an earlier one was not seen settled is handled only after the server said
 //!   that nothing else is out. Without that, a consumer whose limit somebody raised would break the order.
 //!
@@ -22,6 +24,7 @@
 mod completed;
 mod effect;
 mod event;
+mod exhausted;
 mod hand;
 mod membership;
 mod messages;
@@ -32,7 +35,14 @@ mod verdict;
 
 use std::{sync::Arc, time::Duration};
 
-use self::{completed::Completed, hand::Hand, hand::Stage, membership::Membership, pin::Pin, pulls::Pulls};
+use self::{
+    completed::Completed,
+    exhausted::Fuse,
+    hand::{Hand, Stage},
+    membership::Membership,
+    pin::Pin,
+    pulls::Pulls,
+};
 pub use self::{
     effect::{Effect, Note, PullRequest, Renewal},
     event::{ConsumerFacts, Delivered, Event, Outcome, PullStatus},
@@ -57,11 +67,11 @@ pub enum State {
     Handling,
     /// The handler is not there; the message is held.
     Held,
-    /// Completed; the ack is not confirmed yet.
+    /// Completed or being put away; the server has not confirmed it yet.
     Settling,
     /// A failed message waits for its next attempt.
     RetryWait,
-    /// No attempt is left: the lane stands here and tries slowly.
+    /// No attempt is left: the lane stands here and tries slowly, or cannot put the message away.
     Blocked,
     /// A message or consumer that must not be served as it is.
     Refusing,
@@ -180,6 +190,7 @@ pub struct Lane {
     /// The incarnation that `completed` is about.
     served: Option<u64>,
     excused: Option<Excused>,
+    fuse: Fuse,
     report: Report,
     tokens: u64,
     effects: Vec<Effect>,
@@ -212,6 +223,7 @@ impl Lane {
             completed: Completed::default(),
             served: None,
             excused: None,
+            fuse: Fuse::default(),
             report: Report::new(0),
             tokens: 0,
             effects: Vec::new(),
@@ -245,6 +257,9 @@ impl Lane {
             Event::PullEnded { pull, status } => self.pull_ended(now, pull, status),
             Event::Answered { token } => self.answered(now, token),
             Event::NoResponders { token: _ } => self.inspect(now),
+            Event::BreakerOpen { incarnation, sequence } => self.breaker_open(incarnation, sequence),
+            Event::Stored { token } => self.stored(now, token),
+            Event::NotStored { token, reason } => self.not_stored(now, token, &reason),
             Event::Handled(outcome) => self.handled(now, outcome),
             Event::Shutdown { grace } => {
                 self.shutdown.get_or_insert(Shutdown { cut: now + grace });
@@ -265,7 +280,9 @@ impl Lane {
         match (self.hand.as_ref().map(|hand| hand.stage), self.waiting) {
             (Some(Stage::Verifying { .. } | Stage::Handling { .. }), _) => State::Handling,
             (Some(Stage::Held { .. }), _) => State::Held,
-            (Some(Stage::Settling { .. }), _) => State::Settling,
+            (Some(Stage::Standing { .. }), _) => State::Blocked,
+            (Some(Stage::PuttingAway { .. }), _) if self.is_blocked() => State::Blocked,
+            (Some(Stage::PuttingAway { .. } | Stage::Settling { .. }), _) => State::Settling,
             (None, _) if self.stopping() => State::Leaving,
             (None, Some(waiting)) => waiting.state,
             (None, None) if !self.serial => State::Refusing,
@@ -273,6 +290,10 @@ impl Lane {
             (None, None) if self.report.lost.is_some() => State::Lost,
             (None, None) => State::Idle,
         }
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.hand.as_ref().is_some_and(|hand| hand.refusals > 0)
     }
 
     /// The message that the lane stands at, in hand or waiting to come again.
@@ -324,7 +345,7 @@ impl Lane {
     }
 
     fn refuse(&mut self, sequence: u64, reason: String) {
-        self.say(|report| report.refused = Some(Blocked { sequence, reason }));
+        self.say(|report| report.refused = Some(Blocked::new(sequence, reason)));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Effect, Lane, Note, Outcome, Stage};
+use super::{Effect, Lane, Note, Outcome, Stage, State};
 
 /// How long the next message may take to prove an ack before the ack's own confirmation is asked for.
 const PROOF_BY_NEXT: Duration = Duration::from_millis(20);
@@ -73,6 +73,24 @@ impl Lane {
                 }
                 self.keep_alive(now);
             }
+            Stage::Standing { until } => {
+                if now >= until && self.connected {
+                    self.give_back(Duration::ZERO, Some(State::Blocked));
+                    return;
+                }
+                self.keep_alive(now);
+            }
+            Stage::PuttingAway { token, answered, due } => {
+                if self.shutdown.is_some_and(|shutdown| now >= shutdown.cut) {
+                    // It may be stored by now; whoever has the message next finds out.
+                    self.give_back(Duration::ZERO, None);
+                    return;
+                }
+                if now >= due {
+                    self.dead_letter_due(now, token, answered);
+                }
+                self.keep_alive(now);
+            }
             Stage::Settling { sent, repeated, .. } => {
                 if self.shutdown.is_some_and(|shutdown| now >= shutdown.cut) {
                     self.give_up_settling();
@@ -127,7 +145,8 @@ impl Lane {
                     self.handler_timeout().map(|limit| since + limit),
                     (!inspected).then(|| since + LONG_HANDLING),
                 ),
-                Stage::Held { until } => (Some(until), None),
+                Stage::Held { until } | Stage::Standing { until } => (Some(until), None),
+                Stage::PuttingAway { due, .. } => (Some(due), None),
                 Stage::Settling { sent, repeated, .. } => {
                     (sent.map(|sent| sent + self.ack_repeat(repeated)), None)
                 }

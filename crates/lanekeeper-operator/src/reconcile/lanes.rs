@@ -9,6 +9,7 @@ use lanekeeper_core::{
     plan::{self, Note, Plan, Refusal, Wait, Wanted},
     record::{LaneState, Record, Report},
     share,
+    stream::StreamOwner,
 };
 use lanekeeper_nats::{Bucket, KvError, kv::Wakeups};
 use tokio::time::{Instant, timeout};
@@ -19,6 +20,7 @@ use super::{
 };
 use crate::{
     carry_out::{Target, carry_out},
+    dead_letters,
     deployments::Deployments,
     events::News,
     failure::{About, Failure},
@@ -64,6 +66,9 @@ impl Pass<'_> {
             provision::stream(self.scope, &bucket, validated, wanted, known_before, &mut self.news).await?;
         self.findings.stream = Some(stream.name.clone());
         self.findings.degraded = provision::troubles(validated);
+        let owner = StreamOwner::from(&wanted.owner);
+        let trouble = dead_letters::check(bucket.connection(), validated, &owner, &mut self.news).await;
+        self.findings.degraded.extend(trouble);
 
         let workers = workers::workers(&wanted.set, &self.uid, wanted.partitions, &known, &self.pods());
         self.scope.context.watches.keep(&self.uid, &wanted.set, &bucket).await;
@@ -137,10 +142,11 @@ impl Pass<'_> {
     }
 
     /// Reports of pods that live; those of pods that are gone are forgotten.
-    async fn living_reports(&self, bucket: &Bucket, namespace: &str, seen: &Seen) -> Vec<(u32, Report)> {
+    async fn living_reports(&mut self, bucket: &Bucket, namespace: &str, seen: &Seen) -> Vec<(u32, Report)> {
         let mut living = Vec::new();
         for one in &seen.reports {
             if self.lives(namespace, &one.pod).await {
+                self.scope.context.dropped.tell(&self.uid, one, &mut self.news);
                 living.push((one.partition, one.report.clone()));
             } else {
                 forget(bucket, one).await;

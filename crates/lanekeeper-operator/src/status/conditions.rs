@@ -214,7 +214,7 @@ fn blocked(found: &Findings) -> Statement {
     match exhausted {
         Some((partition, at)) => Statement::new(
             true,
-            Reason::AttemptsExhausted,
+            lanes::reason_of(at),
             format!(
                 "partitions that wait for a person: {}; partition {partition} stands at sequence {}: {}",
                 listed(&stuck),

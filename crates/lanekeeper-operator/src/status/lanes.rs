@@ -8,7 +8,7 @@ use lanekeeper_api::{
 };
 use lanekeeper_core::{
     plan::Wait,
-    record::{LaneRecord, LaneState, Record, Report},
+    record::{Blocked, BlockedBy, LaneRecord, LaneState, Record, Report},
     share,
 };
 
@@ -87,7 +87,7 @@ fn reported(lane: &LaneRecord, report: &Report) -> Vec<LaneAttention> {
         message: message.chars().take(1024).collect(),
     };
     let blocked = report.blocked.as_ref();
-    let blocked = blocked.map(|at| one(Reason::AttemptsExhausted, at.sequence, at.reason.clone()));
+    let blocked = blocked.map(|at| one(reason_of(at), at.sequence, at.reason.clone()));
     let refused = report.refused.as_ref();
     let refused = refused.map(|at| one(Reason::MessageRefused, at.sequence, at.reason.clone()));
     let lost = report.lost.map(|at| {
@@ -98,6 +98,15 @@ fn reported(lane: &LaneRecord, report: &Report) -> Vec<LaneAttention> {
         )
     });
     blocked.into_iter().chain(refused).chain(lost).collect()
+}
+
+/// Why a lane stands where it stands.
+pub(super) fn reason_of(blocked: &Blocked) -> Reason {
+    match blocked.by {
+        BlockedBy::Policy => Reason::AttemptsExhausted,
+        BlockedBy::Breaker => Reason::BreakerOpen,
+        BlockedBy::DeadLetter => Reason::DeadLetterNotStored,
+    }
 }
 
 fn waiting(wait: &Wait) -> Option<LaneAttention> {

@@ -119,7 +119,7 @@ fn partitions_without_a_worker_are_named_with_the_worst_reason() {
 #[test]
 fn a_blocked_lane_is_named_with_its_sequence_and_counted_once() {
     let mut found = fine(2);
-    let blocked = Some(Blocked { sequence: 17, reason: "out of stock".into() });
+    let blocked = Some(Blocked::new(17, "out of stock"));
     // The second report is about an incarnation that is gone.
     found.reports = vec![
         (1, Report { blocked: blocked.clone(), ..Report::new(2) }),

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use lanekeeper_core::lane::{Effect, Note};
+use lanekeeper_core::{
+    journal::Ending,
+    lane::{Effect, Note},
+};
 
 use super::Driver;
-use crate::{handler::Handler, keys::KeyCommand, message::Message};
+use crate::{dead_letter, handler::Handler, keys::KeyCommand, message::Message};
 
 impl<H: Handler> Driver<H> {
     pub(super) async fn carry_out(&mut self, effect: Effect) {
@@ -18,6 +21,17 @@ impl<H: Handler> Driver<H> {
                 self.command(KeyCommand::Excuse { incarnation, excused });
             }
             Effect::Own { incarnation, pin } => self.command(KeyCommand::Own { incarnation, pin }),
+            Effect::Breaker { incarnation, sequence } => {
+                self.command(KeyCommand::Breaker { incarnation, sequence });
+            }
+            Effect::DeadLetter { message, token, stream, subject, attempts, reason, until } => {
+                if let Some(known) = self.known.iter().find(|known| known.id == message) {
+                    let message =
+                        Message::new(known.delivery.clone(), Arc::clone(&known.assignment), attempts);
+                    let letter = dead_letter::letter(&self.set, &message, &reason, stream, subject);
+                    self.dead_letter(token, letter, until);
+                }
+            }
             Effect::Report(report) => self.command(KeyCommand::Report(report)),
             Effect::Inspect { token } => self.inspect(token),
             Effect::Pull(request) => {
@@ -60,6 +74,11 @@ impl<H: Handler> Driver<H> {
             Effect::Forget { message } => self.known.retain(|known| known.id != message),
             Effect::Note(note) => {
                 self.note(&note);
+                if let Note::DeadLettered { sequence, attempts, .. }
+                | Note::Dropped { sequence, attempts, .. } = note
+                {
+                    self.put_away(sequence, attempts).await;
+                }
                 if self.journal.is_open() {
                     self.journal.note(&note, &self.metrics).await;
                 }
@@ -77,6 +96,18 @@ impl<H: Handler> Driver<H> {
         let handler = Arc::clone(&self.handler);
         self.running_since = self.now;
         self.running = Some(Box::pin(async move { handler.handle(&message).await }));
+    }
+
+    /// The journal has an entry of it, before the message is acknowledged.
+    async fn put_away(&mut self, sequence: u64, attempts: u64) {
+        let Some(known) = self.known.iter().rfind(|known| known.delivery.sequence == sequence) else {
+            return;
+        };
+        if let Some(subject) = &known.assignment.settings.journal {
+            let message = Message::new(known.delivery.clone(), Arc::clone(&known.assignment), attempts);
+            self.journal.begin(subject, known.assignment.incarnation, &message, &self.metrics).await;
+            self.journal.ended(Ending::PutAway, &self.metrics).await;
+        }
     }
 
     fn note(&self, note: &Note) {
@@ -97,10 +128,30 @@ impl<H: Handler> Driver<H> {
                 let delay = delay.as_millis();
                 tracing::warn!(lane, sequence, attempt, delay_ms = %delay, reason, "an attempt failed");
             }
-            Note::Failed { sequence, attempt, delay, exhausted: true, reason } => {
-                let delay = delay.as_millis();
-                tracing::error!(lane, sequence, attempt, delay_ms = %delay, reason, "the lane stands at this message: no attempt is left");
+            Note::Failed { sequence, attempt, exhausted: true, reason, .. } => {
+                tracing::error!(
+                    lane,
+                    sequence,
+                    attempt,
+                    reason,
+                    "no attempt is left: the set's policy decides"
+                );
             }
+            Note::DeadLettered { sequence, attempts, reason } => {
+                tracing::error!(lane, sequence, attempts, reason, "put away: it is a dead letter now");
+            }
+            Note::Dropped { sequence, attempts, reason } => {
+                tracing::error!(lane, sequence, attempts, reason, "dropped, as the set's policy says");
+            }
+            Note::NotStored { sequence, delay, reason } => {
+                let delay = delay.as_millis();
+                tracing::error!(lane, sequence, delay_ms = %delay, reason, "the lane stands at this message: the dead letter is not stored");
+            }
+            Note::BreakerOpen(sequence) => tracing::error!(
+                lane,
+                sequence,
+                "the breaker is open: the lane stands at this message, because too many were exhausted lately"
+            ),
             Note::Held { sequence, delay, reason } => {
                 let delay = delay.as_millis();
                 tracing::warn!(lane, sequence, delay_ms = %delay, reason, "the handler is not there or wants to wait; the message is held");

@@ -42,7 +42,7 @@ pub(super) async fn write(
                 None => return,
                 Some(KeyCommand::Report(report)) => reporter.want(report),
                 Some(KeyCommand::Join { incarnation }) => {
-                    let _ = events.send(join(&identity, incarnation).await);
+                    let _ = events.send(join(&identity, incarnation, &events).await);
                 }
                 Some(KeyCommand::Leave { incarnation, excused }) => {
                     let excused = excused.or(unrecorded.filter(|(of, _)| *of == incarnation).map(|(_, excused)| excused));
@@ -51,6 +51,11 @@ pub(super) async fn write(
                 Some(KeyCommand::Own { incarnation, pin }) => {
                     if let Err(error) = own(&identity, incarnation, &pin).await {
                         tracing::warn!(%error, incarnation, "that this worker has the lane is not noted");
+                    }
+                }
+                Some(KeyCommand::Breaker { incarnation, sequence }) => {
+                    if let Err(error) = record_breaker(&identity, incarnation, sequence).await {
+                        tracing::warn!(%error, incarnation, sequence, "that the breaker is open is not recorded: another worker would not know it");
                     }
                 }
                 Some(KeyCommand::Excuse { incarnation, excused }) => {
@@ -98,13 +103,17 @@ async fn change(
     }
 }
 
-async fn join(identity: &Identity, incarnation: u64) -> KeyEvent {
+async fn join(identity: &Identity, incarnation: u64, events: &mpsc::UnboundedSender<KeyEvent>) -> KeyEvent {
     let holder = &identity.holder;
     let mut excused = None;
     let result = change(identity, incarnation, |found| {
         // A lane whose key does not exist (any more) takes nobody.
         let Some(mut key) = found else { return Change::Leave(KeyEvent::JoinRefused { incarnation }) };
         excused = key.excused;
+        if let Some(sequence) = key.breaker {
+            // Ahead of the news that we are in.
+            let _ = events.send(KeyEvent::BreakerOpen { incarnation, sequence });
+        }
         if key.holders.contains(holder) {
             let (retiring, excused) = (key.retiring, key.excused);
             return Change::Leave(KeyEvent::Joined { incarnation, retiring, excused });
@@ -176,6 +185,17 @@ async fn own(identity: &Identity, incarnation: u64, pin: &str) -> Result<(), KvE
         }
         key.owner = Some(Owned { holder: holder.clone(), pin: pin.to_owned() });
         Change::Write(key)
+    })
+    .await
+    .map(drop)
+}
+
+async fn record_breaker(identity: &Identity, incarnation: u64, sequence: u64) -> Result<(), KvError> {
+    change(identity, incarnation, |found| match found {
+        Some(key) if key.breaker < Some(sequence) => {
+            Change::Write(LaneKey { breaker: Some(sequence), ..key })
+        }
+        _ => Change::Leave(KeyEvent::Left { incarnation }),
     })
     .await
     .map(drop)

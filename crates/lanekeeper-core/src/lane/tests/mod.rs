@@ -3,6 +3,7 @@
 mod random;
 mod rig;
 mod rules_deadline;
+mod rules_exhausted;
 mod rules_failing;
 mod rules_membership;
 mod rules_pin;

@@ -15,7 +15,8 @@ use super::{
 };
 use crate::{
     invariants::LaneMonitor,
-    lane::{ConsumerFacts, Delivered, Effect, Event, Lane, Options, Outcome, PullStatus},
+    lane::{ConsumerFacts, Delivered, Effect, Event, Lane, Note, Options, Outcome, PullStatus},
+    record::{Breaker, ExhaustedPolicy},
     release::{self, Seen},
 };
 
@@ -43,6 +44,8 @@ enum Trouble {
     DeleteInHand,
     /// Somebody takes the pin away, or the consumer's leader changes.
     Unpin,
+    /// The stream of dead letters takes nothing, or takes it again.
+    Full(bool),
 }
 
 struct Worker {
@@ -106,6 +109,8 @@ struct World {
     releases: Vec<Release>,
     workers: Vec<Worker>,
     paused: bool,
+    policy: ExhaustedPolicy,
+    /// Completed or put away.
     completed: BTreeSet<u64>,
     subject: String,
     messages: u64,
@@ -113,8 +118,9 @@ struct World {
 }
 
 impl World {
-    fn new(workers: usize) -> Self {
+    fn new(workers: usize, policy: ExhaustedPolicy) -> Self {
         let mut world = Self {
+            policy,
             now: Duration::ZERO,
             server: Server::new(MESSAGES),
             releases: Vec::new(),
@@ -158,6 +164,7 @@ impl World {
     fn assign(&mut self, index: usize) {
         let mut given = assignment(1);
         given.settings.paused = self.paused;
+        given.settings.on_exhausted = self.policy.clone();
         self.tell(index, Event::Assigned(Arc::new(given)));
     }
 
@@ -186,6 +193,9 @@ impl World {
     }
 
     fn carry_out(&mut self, index: usize, effect: &Effect) {
+        if let Effect::Note(Note::Dropped { sequence, .. }) = effect {
+            self.completed.insert(*sequence);
+        }
         let worker = &mut self.workers[index];
         let sequence = |message: u64| worker.sequences[&message];
         let up = match effect {
@@ -200,6 +210,10 @@ impl World {
             }
             Effect::Progress { message, token } => {
                 Up::Progress { sequence: sequence(*message), token: *token }
+            }
+            Effect::DeadLetter { message, token, until, .. } => {
+                assert!(self.now < *until);
+                Up::Publish { sequence: sequence(*message), token: *token }
             }
             Effect::Inspect { token } if worker.connected => Up::Inspect { token: *token },
             Effect::Inspect { token } => return self.tell(index, Event::InspectFailed { token: *token }),
@@ -236,7 +250,11 @@ impl World {
                 worker.noted = Some(Arc::clone(pin));
                 return;
             }
-            Effect::Excuse { .. } | Effect::Forget { .. } | Effect::Report(_) | Effect::Note(_) => return,
+            Effect::Breaker { .. }
+            | Effect::Excuse { .. }
+            | Effect::Forget { .. }
+            | Effect::Report(_)
+            | Effect::Note(_) => return,
         };
         if worker.connected {
             let at = (self.now + worker.delay).max(worker.up.back().map_or(Duration::ZERO, |last| last.0));
@@ -290,6 +308,9 @@ impl World {
         for index in 0..self.workers.len() {
             while let Some(up) = due(&mut self.workers[index].up, self.now) {
                 self.server.receive(self.now, index, &up);
+                self.completed.extend(&self.server.dead);
+                let lost: Vec<_> = self.server.acked.iter().filter(|q| !self.completed.contains(q)).collect();
+                assert!(lost.is_empty(), "{lost:?} acknowledged and nowhere\n{}", self.history.join("\n"));
             }
         }
         for (index, down) in std::mem::take(&mut self.server.out) {
@@ -361,6 +382,10 @@ impl World {
             }
 
             Down::Heartbeat { pull } => self.tell(index, Event::Heartbeat { pull }),
+            Down::Stored { token } => self.tell(index, Event::Stored { token }),
+            Down::NotStored { token } => {
+                self.tell(index, Event::NotStored { token, reason: "full".into() });
+            }
             Down::Answer { token } => self.tell(index, Event::Answered { token }),
             Down::Facts { token, ack_pending, pin } => {
                 let facts = ConsumerFacts { shortest_wait: WAIT, max_ack_pending: 1, ack_pending, pin };
@@ -407,6 +432,7 @@ impl World {
                 }
             }
             Trouble::Unpin => self.server.unpin(),
+            Trouble::Full(full) => self.server.full = full,
             Trouble::DeleteInHand => {
                 if let Some(sequence) = self.server.delete_pending() {
                     // Nobody can complete it any more, so nothing waits for it.
@@ -419,6 +445,7 @@ impl World {
     /// Peace: every handler succeeds and every worker is up.
     fn recover(&mut self) {
         self.suffer(Trouble::Pause(false));
+        self.suffer(Trouble::Full(false));
         for index in 0..self.workers.len() {
             self.workers[index].delay = ms(1);
             self.workers[index].frozen_until = self.now;
@@ -468,6 +495,7 @@ fn trouble() -> impl Strategy<Value = Trouble> {
         1 => any::<bool>().prop_map(Trouble::Pause),
         1 => Just(Trouble::DeleteInHand),
         1 => Just(Trouble::Unpin),
+        1 => any::<bool>().prop_map(Trouble::Full),
     ]
 }
 
@@ -490,13 +518,27 @@ fn death() -> impl Strategy<Value = Trouble> {
     ]
 }
 
+fn policy() -> impl Strategy<Value = ExhaustedPolicy> {
+    let breaker = (1u32..6, prop_oneof![Just(5u64), Just(600)])
+        .prop_map(|(max_exhausted, window_seconds)| Breaker { max_exhausted, window_seconds });
+    let dead_letter = |breaker| {
+        let (stream, subject) = ("DEAD".to_owned(), "dead".to_owned());
+        ExhaustedPolicy::DeadLetter { stream, subject, breaker }
+    };
+    prop_oneof![
+        1 => Just(ExhaustedPolicy::Block),
+        2 => breaker.clone().prop_map(dead_letter),
+        1 => breaker.prop_map(|breaker| ExhaustedPolicy::Drop { breaker }),
+    ]
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
     #[test]
     fn order_holds_under_any_trouble_and_everything_is_handled_when_it_ends(
-        troubles in prop::collection::vec(trouble(), 0..80)
+        policy in policy(), troubles in prop::collection::vec(trouble(), 0..80)
     ) {
-        let mut world = World::new(2);
+        let mut world = World::new(2, policy);
         for trouble in troubles {
             world.suffer(trouble);
         }
@@ -513,7 +555,7 @@ proptest! {
     fn releasing_what_a_dead_worker_had_never_makes_two_handlers_however_late_each_step_is(
         troubles in prop::collection::vec(death(), 0..80)
     ) {
-        let mut world = World::new(3);
+        let mut world = World::new(3, ExhaustedPolicy::Block);
         for trouble in troubles {
             world.suffer(trouble);
         }

@@ -136,6 +136,26 @@ impl Rig {
         effects
     }
 
+    /// Lets time pass on a server that answers each in-progress ack at once.
+    pub(super) fn keep(&mut self, time: Duration) -> Vec<Effect> {
+        let until = self.now + time;
+        let mut effects = Vec::new();
+        loop {
+            let wake = self.lane.wake(self.now).filter(|wake| *wake <= until);
+            self.now = wake.unwrap_or(until);
+            let done = self.on(Event::Tick);
+            for effect in &done {
+                if let Effect::Progress { token, .. } = effect {
+                    effects.extend(self.on(Event::Answered { token: *token }));
+                }
+            }
+            effects.extend(done);
+            if wake.is_none() {
+                return effects;
+            }
+        }
+    }
+
     /// Time passes without anybody looking, as when a process is stopped.
     pub(super) fn freeze(&mut self, time: Duration) {
         self.now += time;

@@ -1,5 +1,7 @@
 //! Attempts, and what is none.
 
+use std::time::Duration;
+
 use super::rig::*;
 use crate::{
     lane::{Effect, Event, Note, Outcome, State},
@@ -33,12 +35,15 @@ fn a_lane_without_attempts_left_stands_there_tries_slowly_and_says_so_once() {
     let mut rig = Rig::serving();
     rig.deliver(5, 3);
     let effects = rig.fails();
-    assert_eq!(naks(&effects), [seconds(30)]);
+    assert!(naks(&effects).is_empty(), "it stays in hand");
     assert_eq!(reports(&effects)[0].blocked.as_ref().map(|blocked| blocked.sequence), Some(5));
     assert_eq!(rig.lane.state(), State::Blocked);
-    rig.deliver(5, 4);
-    let effects = rig.fails();
-    assert_eq!((naks(&effects), reports(&effects).len()), (vec![seconds(30)], 0));
+    let effects = rig.keep(ms(29_999));
+    assert!(naks(&effects).is_empty() && progress(&effects) >= 5, "it is kept alive");
+    assert_eq!(naks(&rig.keep(ms(1))), [Duration::ZERO]);
+    assert_eq!(rig.lane.state(), State::Blocked);
+    assert_eq!(handles(&rig.deliver(5, 4)), [4]);
+    assert!(reports(&rig.fails()).is_empty());
 }
 
 #[test]
@@ -46,6 +51,7 @@ fn a_blocked_lane_clears_itself_by_success() {
     let mut rig = Rig::serving();
     rig.deliver(5, 3);
     rig.fails();
+    rig.keep(seconds(30));
     rig.deliver(5, 4);
     rig.done();
     let effects = rig.deliver(6, 1);
@@ -58,7 +64,7 @@ fn what_will_never_work_blocks_at_once() {
     let mut rig = Rig::serving();
     rig.deliver(5, 1);
     let effects = rig.on(Event::Handled(Outcome::Permanent { reason: "400".into() }));
-    assert_eq!(naks(&effects), [seconds(30)]);
+    assert!(silent(&effects));
     assert_eq!(rig.lane.state(), State::Blocked);
 }
 

@@ -20,12 +20,30 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(super) enum Up {
     Pull(PullRequest),
-    Ack { sequence: u64, token: u64, pull: Option<PullRequest> },
-    Nak { sequence: u64, token: u64, delay: Duration },
-    Progress { sequence: u64, token: u64 },
+    Ack {
+        sequence: u64,
+        token: u64,
+        pull: Option<PullRequest>,
+    },
+    Nak {
+        sequence: u64,
+        token: u64,
+        delay: Duration,
+    },
+    Progress {
+        sequence: u64,
+        token: u64,
+    },
     Renew(Renewal),
     Unpin,
-    Inspect { token: u64 },
+    Inspect {
+        token: u64,
+    },
+    /// A dead letter.
+    Publish {
+        sequence: u64,
+        token: u64,
+    },
 }
 
 /// What travels back.
@@ -36,6 +54,8 @@ pub(super) enum Down {
     WrongPin { pull: u64 },
     Heartbeat { pull: u64 },
     Answer { token: u64 },
+    Stored { token: u64 },
+    NotStored { token: u64 },
     Facts { token: u64, ack_pending: u64, pin: Option<Arc<str>> },
 }
 
@@ -71,6 +91,10 @@ pub(super) struct Server {
     /// Pins that were taken away from whoever had them.
     pub(super) taken: BTreeSet<Arc<str>>,
     pub(super) acked: Vec<u64>,
+    /// What the stream of dead letters has, each once.
+    pub(super) dead: BTreeSet<u64>,
+    /// It takes nothing.
+    pub(super) full: bool,
     /// To each worker.
     pub(super) out: Vec<(usize, Down)>,
 }
@@ -87,6 +111,8 @@ impl Server {
             pin: None,
             taken: BTreeSet::new(),
             acked: Vec::new(),
+            dead: BTreeSet::new(),
+            full: false,
             out: Vec::new(),
         }
     }
@@ -156,6 +182,11 @@ impl Server {
                     pending.again_at = now + WAIT;
                 }
                 self.out.push((worker, Down::Answer { token }));
+            }
+            Up::Publish { token, .. } if self.full => self.out.push((worker, Down::NotStored { token })),
+            Up::Publish { sequence, token } => {
+                self.dead.insert(sequence);
+                self.out.push((worker, Down::Stored { token }));
             }
             Up::Inspect { token } => {
                 let ack_pending = u64::from(self.pending.is_some());
