@@ -1,4 +1,4 @@
-//! The programs and statements in the documents do what the documents say.
+//! The programs in the documents do what the documents say.
 
 // The helpers of tests may fail as the tests themselves do.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -8,7 +8,7 @@
 mod document;
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufReader, Read, Write},
     net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -86,38 +86,4 @@ fn the_handler_to_begin_with_answers_each_message_and_ends_when_asked() {
         "pen 0000000001-00000000000000000001 {\"n\":1}\npen 0000000001-00000000000000000002 {\"n\":2}\n"
     );
     assert_eq!(program.0.wait().unwrap().code(), Some(0), "it ends by itself after SIGTERM");
-}
-
-/// `SQLite` understands the statements of the page as they are, once it has the collation `C`.
-const DATABASE: &str = r#"
-import sqlite3, sys
-statements = [one.strip() for one in sys.stdin.read().split(";") if one.strip()]
-place, miles = [one for one in statements if one.startswith("INSERT")]
-base = sqlite3.connect(":memory:")
-base.create_collation("C", lambda a, b: (a > b) - (a < b))
-for create in [one for one in statements if one.startswith("CREATE")]:
-    base.execute(create)
-fence = lambda incarnation, sequence: f"{incarnation:010}-{sequence:020}"
-for value, at in [("a", (1, 5)), ("old", (1, 4)), ("again", (1, 5)), ("b", (1, 6)), ("c", (2, 1)), ("late", (1, 9))]:
-    base.execute(place, {"1": "k", "2": value, "3": fence(*at)})
-print(base.execute("SELECT place, fence FROM places").fetchone())
-for amount, at in [(5, (1, 5)), (5, (1, 5)), (7, (1, 6)), (100, (1, 2))]:
-    base.execute(miles, {"1": "k", "2": amount, "3": fence(*at)})
-print(base.execute("SELECT miles FROM miles").fetchone())
-"#;
-
-#[test]
-fn the_statements_apply_a_message_once_and_never_an_older_one_over_a_newer() {
-    let statements = read(&root(), "docs/handlers.md").only("sql");
-    let mut child = Command::new("python3")
-        .args(["-c", DATABASE])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("python3 is needed");
-    child.stdin.take().unwrap().write_all(statements.as_bytes()).unwrap();
-    let lines: Vec<String> =
-        BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap).collect();
-    assert!(child.wait().unwrap().success());
-    assert_eq!(lines, ["('c', '0000000002-00000000000000000001')", "(12,)"].map(str::to_owned));
 }
