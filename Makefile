@@ -55,7 +55,7 @@ soak: tools ## Random changes of N with kills in between on a whole cluster, che
 
 .PHONY: model
 model: ## Every state of the handover under each failure and pairs of them (stateright)
-	LANEKEEPER_MODEL=full LANEKEEPER_MODEL_SECONDS=60 LANEKEEPER_WALKS=200 cargo test --release -p lanekeeper-core --test handover -- --nocapture
+	LANEKEEPER_MODEL=full LANEKEEPER_MODEL_SECONDS=15 LANEKEEPER_WALKS=200 cargo test --release -p lanekeeper-core --test handover -- --nocapture
 
 .PHONY: bench
 bench: tools ## One lane against nats.go and the round-trip limit; writes target/bench/report.json

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 const REMEMBERED: usize = 4096;
 
 /// The latest completed sequences, in the order in which they were completed.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Completed {
     sequences: VecDeque<u64>,
     highest: u64,

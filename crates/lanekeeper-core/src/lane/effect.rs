@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Something to do. Effects are carried out in order; none of them waits for an answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Effect {
     /// Become a holder of the incarnation, by compare-and-set.
     Join {
@@ -120,7 +120,7 @@ pub enum Effect {
 }
 
 /// A request for one message.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PullRequest {
     /// Part of the subject on which it is answered; never used twice.
     pub id: u64,
@@ -134,7 +134,7 @@ pub struct PullRequest {
 
 /// A request that keeps the pin and can never bring a message: it takes none larger than one byte, and a message is
 /// larger by its subject alone. (Measured: only a new pull with the pin's id keeps the pin, not an in-progress ack.)
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Renewal {
     /// Part of the subject on which it is answered, from the same numbers as pulls.
     pub id: u64,
@@ -143,7 +143,7 @@ pub struct Renewal {
 }
 
 /// What happened, for logs and metrics.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Note {
     /// The lane is ours to serve.
     Joined,

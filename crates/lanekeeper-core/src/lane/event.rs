@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use crate::record::{Assignment, Excused};
 
 /// Something that happened. Times are not in it: they are passed to [`super::Lane::on`] separately.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Event<'a> {
     /// Nothing but time passed.
     Tick,
@@ -125,7 +125,7 @@ pub enum Event<'a> {
 }
 
 /// A message that arrived, as far as a lane needs to know it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Delivered<'a> {
     /// The driver's handle of it, never used twice.
     pub message: u64,
@@ -142,7 +142,7 @@ pub struct Delivered<'a> {
 }
 
 /// What the server says of the lane's consumer, as far as a lane needs to know it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ConsumerFacts {
     /// The shortest deadline that a delivery can have: `ack_wait`, an entry of a backoff list, or the time after which a
     /// pin lapses.
@@ -156,7 +156,7 @@ pub struct ConsumerFacts {
 }
 
 /// Why a pull ended without a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PullStatus {
     /// Its time was over (408), or there was nothing (404).
     Expired,
@@ -173,7 +173,7 @@ pub enum PullStatus {
 }
 
 /// How a handling ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// The message is dealt with.
     Done,

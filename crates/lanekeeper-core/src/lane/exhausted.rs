@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::{Effect, Lane, Note, Stage, messages::shortened};
+use super::{Effect, Lane, Note, Number, Stage, messages::shortened};
 use crate::{
     record::{Blocked, BlockedBy, Breaker, ExhaustedPolicy},
     retry,
@@ -167,7 +167,7 @@ enum Permit {
 /// The breaker: what was put away lately, and where it opened.
 ///
 /// It stays open at one message. What comes after that one shows that the lane is past it, and everything begins anew.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Fuse {
     put_away: VecDeque<Duration>,
     /// Incarnation and sequence.
@@ -177,6 +177,11 @@ pub(super) struct Fuse {
 }
 
 impl Fuse {
+    /// See [`super::Lane::numbers`].
+    pub(super) fn numbers(&mut self, visit: &mut dyn FnMut(Number<'_>)) {
+        self.put_away.iter_mut().for_each(|time| visit(Number::Since(time)));
+    }
+
     fn told(&mut self, incarnation: u64, sequence: u64) {
         let at = Some((incarnation, sequence));
         if at > self.heard {

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use super::Number;
+
 /// What is being done with the message in hand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Stage {
     /// An earlier message was not seen settled: the server is asked whether this one may be out.
     Verifying {
@@ -49,7 +51,7 @@ pub(super) enum Stage {
     },
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Hand {
     pub(super) message: u64,
     pub(super) sequence: u64,
@@ -144,6 +146,42 @@ impl Hand {
             self.pinned = self.pinned.map(|before| before.max(sent));
         }
         true
+    }
+
+    /// See [`super::Lane::numbers`].
+    pub(super) fn numbers(&mut self, visit: &mut dyn FnMut(Number<'_>)) {
+        visit(Number::Pull(&mut self.message));
+        visit(Number::Since(&mut self.proof));
+        visit(Number::Due(&mut self.progress_due));
+        for (token, sent) in &mut self.progress {
+            visit(Number::Token(token));
+            visit(Number::Since(sent));
+        }
+        if let Some(pinned) = &mut self.pinned {
+            visit(Number::Since(pinned));
+        }
+        for (number, sent) in &mut self.renewals {
+            visit(Number::Pull(number));
+            visit(Number::Since(sent));
+        }
+        match &mut self.stage {
+            Stage::Verifying { token } => visit(Number::Token(token)),
+            Stage::Handling { since, .. } => visit(Number::Since(since)),
+            Stage::Held { until } | Stage::Standing { until } => visit(Number::Due(until)),
+            Stage::PuttingAway { token, due, .. } => {
+                visit(Number::Token(token));
+                visit(Number::Due(due));
+            }
+            Stage::Settling { sent, carried, since_token, .. } => {
+                if let Some(sent) = sent {
+                    visit(Number::Since(sent));
+                }
+                if let Some(pull) = carried {
+                    visit(Number::Pull(pull));
+                }
+                visit(Number::Token(since_token));
+            }
+        }
     }
 
     /// The consumer's deadline changed. What is already running may only become shorter by it.

@@ -8,7 +8,7 @@ use super::{ConsumerFacts, Effect, Lane, Note, PullStatus, Stage, UNKNOWN_WAIT};
 use crate::record::{Assignment, Excused, Report};
 
 /// How far in we are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Membership {
     Outside,
     /// The consumer is looked at.
@@ -146,6 +146,8 @@ impl Lane {
         self.waiting = None;
         self.pin = None;
         self.elsewhere = false;
+        // What still answers a pull of this lane is not the next one's: another may have settled it there.
+        self.pulls.forget_all();
     }
 
     /// Whether there is a lane that we may serve and do not.

@@ -28,6 +28,7 @@ mod exhausted;
 mod hand;
 mod membership;
 mod messages;
+mod numbers;
 mod pin;
 mod pulls;
 mod time;
@@ -35,6 +36,8 @@ mod verdict;
 
 use std::{sync::Arc, time::Duration};
 
+#[doc(hidden)]
+pub use self::numbers::Number;
 use self::{
     completed::Completed,
     exhausted::Fuse,
@@ -118,7 +121,7 @@ impl State {
 }
 
 /// What a driver may choose.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Options {
     /// Whether in-progress acks are sent. Switched off only by tests of what happens without.
     pub progress: bool,
@@ -131,14 +134,14 @@ impl Default for Options {
 }
 
 /// A message that was given back, or is to come again.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Waiting {
     sequence: u64,
     state: State,
 }
 
 /// A message that arrived before the one ahead of it was confirmed.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Next {
     message: u64,
     sequence: u64,
@@ -149,14 +152,14 @@ struct Next {
 }
 
 /// A shutdown that was asked for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Shutdown {
     /// What is in hand then is cut.
     cut: Duration,
 }
 
 /// One partition's lane, as one worker process sees it.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts: any combination of them can be")]
 pub struct Lane {
     options: Options,

@@ -12,14 +12,21 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Effect, Lane, Note, PullRequest, PullStatus, Renewal, Stage};
+use super::{Effect, Lane, Note, Number, PullRequest, PullStatus, Renewal, Stage};
 
 /// A pin that the server gave us.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Pin {
     id: Arc<str>,
     /// Pulls with a higher number carried it.
     after: u64,
+}
+
+impl Pin {
+    /// See [`super::Lane::numbers`].
+    pub(super) fn numbers(&mut self, visit: &mut dyn FnMut(Number<'_>)) {
+        visit(Number::Pull(&mut self.after));
+    }
 }
 
 impl Lane {

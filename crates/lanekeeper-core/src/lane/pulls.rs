@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{PullRequest, PullStatus};
+use super::{Number, PullRequest, PullStatus};
 
 /// No pull waits longer, so that a lane with a long deadline leaves as quickly as one with a short one.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -15,7 +15,7 @@ const SLACK: Duration = Duration::from_millis(500);
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const LAST_BACKOFF: Duration = Duration::from_secs(5);
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Pull {
     id: u64,
     sent: Duration,
@@ -36,7 +36,7 @@ impl Pull {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Pulls {
     last: u64,
     out: Vec<Pull>,
@@ -108,6 +108,11 @@ impl Pulls {
         }
     }
 
+    /// Whatever still answers one is dropped.
+    pub(super) fn forget_all(&mut self) {
+        self.out.clear();
+    }
+
     /// A fresh start: what was asked for is asked for again at once.
     pub(super) fn ask_at_once(&mut self) {
         self.failures = 0;
@@ -149,6 +154,18 @@ impl Pulls {
     /// When something changes by time alone.
     pub(super) fn wake(&self, now: Duration) -> Option<Duration> {
         self.out.iter().flat_map(|pull| [pull.over(), pull.silent()]).filter(|time| *time > now).min()
+    }
+
+    /// See [`super::Lane::numbers`].
+    pub(super) fn numbers(&mut self, visit: &mut dyn FnMut(Number<'_>)) {
+        visit(Number::Pull(&mut self.last));
+        visit(Number::Failures(&mut self.failures));
+        visit(Number::Due(&mut self.not_before));
+        for pull in &mut self.out {
+            visit(Number::Pull(&mut pull.id));
+            visit(Number::Since(&mut pull.sent));
+            visit(Number::Since(&mut pull.heard));
+        }
     }
 
     /// When asking is allowed again.

@@ -5,6 +5,7 @@
 //! - `model`: every reachable state of small runs (stateright); `walks`: random walks through larger ones.
 //! - `mutants`: each safety rule broken on purpose, to prove that these would notice.
 //! - `tables`: single plans, judged one by one.
+//! - [`lanes`]: the same world with the production lane in each pod.
 //!
 //! What must never happen, checked at every step: a handler starts before every earlier message of its key has completed;
 //! something is acknowledged, skipped or removed that never completed; two handlers of one key inside their deadlines;
@@ -18,6 +19,7 @@
 
 mod actions;
 mod calm;
+mod lanes;
 mod model;
 mod mutants;
 mod run;

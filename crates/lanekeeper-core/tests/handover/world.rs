@@ -114,13 +114,17 @@ static WANTED: LazyLock<Wanted> = LazyLock::new(|| Wanted {
     now_seconds: 0,
     settings: LaneSettings {
         ack_wait_milliseconds: 15_000,
-        handler_timeout_milliseconds: 1000,
+        handler_timeout_milliseconds: 60_000,
         retry: Retry { initial_backoff_milliseconds: 1, max_backoff_milliseconds: 1, max_attempts: 0 },
         on_exhausted: ExhaustedPolicy::Block,
         paused: false,
         journal: None,
     },
 });
+
+pub(crate) fn mapping() -> &'static Mapping {
+    &WANTED.mapping
+}
 
 impl World {
     pub(crate) fn new(run: &Run) -> Self {

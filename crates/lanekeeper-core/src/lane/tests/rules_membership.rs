@@ -230,6 +230,20 @@ fn a_deleted_consumer_ends_the_lane_and_not_the_process() {
 }
 
 #[test]
+fn what_answers_a_pull_of_the_lane_before_is_dropped() {
+    let mut rig = Rig::serving();
+    let pull = rig.last_pull().id;
+    rig.on(Event::Assigned(Arc::new(assignment(2))));
+    rig.on(Event::Left { incarnation: 1 });
+    rig.answer_inspection(Rig::facts());
+    rig.on(Event::Joined { incarnation: 2, retiring: false, excused: None });
+    let effects = rig.deliver_to(pull, 5, 1);
+    assert_eq!(notes(&effects), [Note::Stale(5)]);
+    assert_eq!(handles(&effects), [0u64; 0]);
+    assert_eq!(handles(&rig.deliver(6, 1)), [1]);
+}
+
+#[test]
 fn a_consumer_deleted_under_a_handler_lets_it_finish_and_sends_nothing() {
     let mut rig = Rig::serving();
     rig.deliver(5, 1);
