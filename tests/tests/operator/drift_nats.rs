@@ -1,6 +1,9 @@
 //! Streams and consumers that a person changed come back, each with one Event; what is a person's own stays.
 
-use lanekeeper_core::{consumer::ConsumerFound, stream::StreamFound};
+use lanekeeper_core::{
+    consumer::{ConsumerFound, GROUP},
+    stream::StreamFound,
+};
 use lanekeeper_nats::Connection;
 use lanekeeper_tests::wait_until;
 use serde_json::{Value, json};
@@ -89,18 +92,22 @@ async fn a_consumer_that_somebody_deleted_is_succeeded_after_its_position() {
     rig.create("orders", rig.spec(1)).await.unwrap();
     rig.wait_lanes("orders").await;
     let client = rig.nats.client().await;
-    let context = async_nats::jetstream::new(client);
+    let context = async_nats::jetstream::new(client.clone());
     for number in 0..5 {
         context.publish("orders.a", number.to_string().into()).await.unwrap().await.unwrap();
     }
     // A worker would do this: take and settle three of them.
     let first = rig.name("orders").consumer(0, 1);
-    let stream = context.get_stream("ORDERS").await.unwrap();
-    let consumer: async_nats::jetstream::consumer::PullConsumer = stream.get_consumer(&first).await.unwrap();
+    let mut pin = String::new();
     for _ in 0..3 {
-        let mut batch = consumer.fetch().max_messages(1).messages().await.unwrap();
-        let message = futures::StreamExt::next(&mut batch).await.unwrap().unwrap();
-        message.double_ack().await.unwrap();
+        let pull = json!({"batch": 1, "expires": 5_000_000_000u64, "group": GROUP, "id": pin});
+        let subject = format!("$JS.API.CONSUMER.MSG.NEXT.ORDERS.{first}");
+        let inbox = client.new_inbox();
+        let mut answers = client.subscribe(inbox.clone()).await.unwrap();
+        client.publish_with_reply(subject, inbox, pull.to_string().into()).await.unwrap();
+        let message = futures::StreamExt::next(&mut answers).await.unwrap();
+        pin = message.headers.unwrap().get("Nats-Pin-Id").unwrap().to_string();
+        client.request(message.reply.unwrap(), "+ACK".into()).await.unwrap();
     }
     wait_until(DEADLINE, "the position to be recorded", || async {
         rig.record("orders").await.is_some_and(|record| record.lanes[0].checkpoint == 3)
