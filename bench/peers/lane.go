@@ -35,17 +35,19 @@ func sendAck(_ context.Context, message jetstream.Msg) error { return message.Ac
 
 func confirmAck(ctx context.Context, message jetstream.Msg) error { return message.DoubleAck(ctx) }
 
-// withConsumer runs a measurement on a fresh durable consumer and removes it.
-func (b bench) withConsumer(ctx context.Context, measure func(jetstream.Consumer) (time.Duration, error)) (r result, err error) {
+// withLane runs a measurement on a fresh durable consumer with one message out at once, and removes it.
+func (b bench) withLane(ctx context.Context, measure func(jetstream.Consumer) (time.Duration, error)) (result, error) {
+	return b.withConsumer(ctx, jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 1}, measure)
+}
+
+// withConsumer completes what a fresh durable consumer is made of, runs a measurement on it and removes it.
+func (b bench) withConsumer(ctx context.Context, config jetstream.ConsumerConfig, measure func(jetstream.Consumer) (time.Duration, error)) (r result, err error) {
 	name := fmt.Sprintf("peers_%s_%d_%d", b.name, os.Getpid(), time.Now().UnixNano())
-	consumer, err := b.js.CreateConsumer(ctx, b.settings.stream, jetstream.ConsumerConfig{
-		Durable:           name,
-		AckPolicy:         jetstream.AckExplicitPolicy,
-		AckWait:           ackWait,
-		MaxAckPending:     1,
-		FilterSubject:     b.settings.filter,
-		InactiveThreshold: forgotten,
-	})
+	config.Durable = name
+	config.AckWait = ackWait
+	config.FilterSubject = b.settings.filter
+	config.InactiveThreshold = forgotten
+	consumer, err := b.js.CreateConsumer(ctx, b.settings.stream, config)
 	if err != nil {
 		return result{}, fmt.Errorf("cannot create consumer %s on stream %s: %w", name, b.settings.stream, err)
 	}
@@ -92,43 +94,71 @@ func handle(ctx context.Context, message jetstream.Msg, settle acknowledge, last
 // consume measures a callback fed by the client's own overlapping pulls.
 func consume(settle acknowledge) measurement {
 	return func(ctx context.Context, b bench) (result, error) {
-		return b.withConsumer(ctx, func(consumer jetstream.Consumer) (time.Duration, error) {
-			ctx, finish := context.WithCancelCause(ctx)
-			defer finish(nil)
-			var last uint64
-			handled := 0
-			start := time.Now()
-			consuming, err := consumer.Consume(func(message jetstream.Msg) {
-				if ctx.Err() != nil || handled == b.settings.n {
-					return
-				}
-				if err := handle(ctx, message, settle, &last); err != nil {
-					finish(err)
-					return
-				}
-				if handled++; handled == b.settings.n {
-					finish(errFinished)
-				}
-			}, jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
-				finish(fmt.Errorf("consuming was disturbed: %w", err))
-			}))
-			if err != nil {
-				return 0, fmt.Errorf("cannot consume: %w", err)
-			}
-			<-ctx.Done()
-			if cause := context.Cause(ctx); cause != errFinished {
-				consuming.Stop()
-				return 0, cause
-			}
-			// An ack without confirmation may still be in the client's buffer.
-			if err := b.connection.FlushTimeout(patience); err != nil {
-				return 0, fmt.Errorf("cannot flush the last acks: %w", err)
-			}
-			elapsed := time.Since(start)
-			consuming.Stop()
-			<-consuming.Closed()
-			return elapsed, nil
+		return b.withLane(ctx, func(consumer jetstream.Consumer) (time.Duration, error) {
+			return b.drain(ctx, consumer, settle)
 		})
+	}
+}
+
+// windowed is how many messages one acknowledgement of consumeAll settles.
+const windowed = 64
+
+// consumeAll measures the same with an acknowledgement that settles a whole window of messages.
+func consumeAll(ctx context.Context, b bench) (result, error) {
+	// As many as the client takes ahead by itself may be out, so it is never the window that makes it wait.
+	config := jetstream.ConsumerConfig{AckPolicy: jetstream.AckAllPolicy, MaxAckPending: jetstream.DefaultMaxMessages}
+	return b.withConsumer(ctx, config, func(consumer jetstream.Consumer) (time.Duration, error) {
+		handled := 0
+		return b.drain(ctx, consumer, func(_ context.Context, message jetstream.Msg) error {
+			if handled++; handled%windowed == 0 || handled == b.settings.n {
+				return message.Ack()
+			}
+			return nil
+		})
+	})
+}
+
+// drain handles everything by a callback; the time from the first pull until the last ack is sent.
+func (b bench) drain(ctx context.Context, consumer jetstream.Consumer, settle acknowledge) (time.Duration, error) {
+	ctx, finish := context.WithCancelCause(ctx)
+	defer finish(nil)
+	start := time.Now()
+	consuming, err := consumer.Consume(b.each(ctx, settle, finish), jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
+		finish(fmt.Errorf("consuming was disturbed: %w", err))
+	}))
+	if err != nil {
+		return 0, fmt.Errorf("cannot consume: %w", err)
+	}
+	<-ctx.Done()
+	if cause := context.Cause(ctx); cause != errFinished {
+		consuming.Stop()
+		return 0, cause
+	}
+	// An ack without confirmation may still be in the client's buffer.
+	if err := b.connection.FlushTimeout(patience); err != nil {
+		return 0, fmt.Errorf("cannot flush the last acks: %w", err)
+	}
+	elapsed := time.Since(start)
+	consuming.Stop()
+	<-consuming.Closed()
+	return elapsed, nil
+}
+
+// each is a callback that handles one message after another and says when all of them are handled.
+func (b bench) each(ctx context.Context, settle acknowledge, finish context.CancelCauseFunc) jetstream.MessageHandler {
+	var last uint64
+	handled := 0
+	return func(message jetstream.Msg) {
+		if ctx.Err() != nil || handled == b.settings.n {
+			return
+		}
+		if err := handle(ctx, message, settle, &last); err != nil {
+			finish(err)
+			return
+		}
+		if handled++; handled == b.settings.n {
+			finish(errFinished)
+		}
 	}
 }
 
@@ -138,7 +168,7 @@ var errFinished = errors.New("every message was handled")
 // fetchOne measures a loop that asks for one message at a time.
 func fetchOne(settle acknowledge) measurement {
 	return func(ctx context.Context, b bench) (result, error) {
-		return b.withConsumer(ctx, func(consumer jetstream.Consumer) (time.Duration, error) {
+		return b.withLane(ctx, func(consumer jetstream.Consumer) (time.Duration, error) {
 			var last uint64
 			start := time.Now()
 			for range b.settings.n {

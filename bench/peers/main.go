@@ -4,7 +4,7 @@
 // It prints one JSON object per measurement on standard output and everything
 // meant for people on standard error. It neither creates nor deletes streams:
 // the stream exists, and each measurement brings a durable consumer of its own
-// with MaxAckPending 1 and takes it away again.
+// and takes it away again.
 package main
 
 import (

@@ -17,6 +17,7 @@ mod nats_down;
 mod plugin;
 mod process;
 mod rig;
+mod rollouts;
 mod siblings;
 mod soak;
 mod story;

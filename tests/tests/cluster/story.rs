@@ -86,9 +86,14 @@ impl Story {
 
     /// Makes the handler need this long for a message.
     pub(crate) fn slow_handler(&mut self, time: &str) -> &mut Self {
+        self.handler_variable("WORK", time)
+    }
+
+    /// Adds to the handler's environment: its pods are made anew.
+    pub(crate) fn handler_variable(&mut self, name: &str, value: &str) -> &mut Self {
         let pointer = "/spec/worker/podTemplate/spec/containers/0/env";
         let list = self.set.pointer_mut(pointer).and_then(Value::as_array_mut).unwrap();
-        list.push(json!({"name": "WORK", "value": time}));
+        list.push(json!({"name": name, "value": value}));
         self
     }
 

@@ -11,6 +11,7 @@ mod oracle;
 mod place;
 mod poison;
 mod processes;
+mod rolling;
 mod story;
 mod three_servers;
 mod troubles;

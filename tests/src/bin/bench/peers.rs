@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use crate::setting::STREAM;
+use crate::setting::{SHARE, STREAM, Setting};
 
 /// What it measures, as it names it.
 pub(crate) const NAMES: &[&str] = &[
@@ -17,7 +17,14 @@ pub(crate) const NAMES: &[&str] = &[
     "nats_go_consume_double_ack",
     "nats_go_fetch1_ack",
     "nats_go_fetch1_double_ack",
+    "nats_go_consume_ack_all_64",
+    GROUPS,
 ];
+
+/// A group of one member.
+const GROUPS: &str = "orbit_pcgroups_consume";
+/// How long such a group stands when its member dies, in milliseconds.
+pub(crate) const GROUP_FAILOVER: &str = "orbit_pcgroups_failover";
 
 /// The program, built.
 pub(crate) struct Peers {
@@ -58,9 +65,14 @@ impl Peers {
         Ok(())
     }
 
-    pub(crate) fn measure(&self, url: &str, name: &str, messages: u64) -> Result<f64> {
+    pub(crate) fn measure(&self, setting: &Setting, name: &str, messages: u64) -> Result<f64> {
         let messages = messages.to_string();
-        let filter = format!("lanes.{STREAM}.>");
+        let url = &setting.url();
+        // Groups have to be told where the key is.
+        let filter = match name {
+            GROUPS | GROUP_FAILOVER => setting.pattern(),
+            _ => setting.mapping.filter(SHARE),
+        };
         let output =
             self.run(&["-url", url, "-stream", STREAM, "-filter", &filter, "-n", &messages, "-only", name])?;
         let measurements: Vec<Measurement> =

@@ -1,112 +1,148 @@
-//! The real program in front of a handler behind HTTP: how much memory it takes, how large it is.
+//! The real program in front of a handler behind HTTP: its overhead, its memory, its size.
 
 use std::{
-    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    process::Stdio,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
-use axum::{Router, body::Bytes, extract::State, http::StatusCode, routing::post};
 use lanekeeper_tests::wait_until;
-use tokio::net::TcpListener;
+use tokio::process::{Child, Command};
 
-use crate::setting::{STREAM, Setting};
+use crate::{
+    handler::{Handled, HttpHandler},
+    report::{Report, quantile},
+    setting::{STREAM, Setting},
+};
 
 /// Payload of the messages that it is fed with.
 const PAYLOAD: usize = 1024;
 const MIB: f64 = 1_048_576.0;
+/// The pod, where there is but one.
+const POD: &str = "pod";
+/// Stored, handled and removed at once while memory is measured.
+const PORTION: u64 = 100_000;
 
-/// What was measured.
-pub(crate) struct Footprint {
-    /// MiB after the messages were handled.
-    pub(crate) rss: f64,
-    /// MiB at most.
-    pub(crate) peak: f64,
-    /// MiB of the file.
-    pub(crate) binary: f64,
-    /// Messages per second through HTTP.
-    pub(crate) rate: f64,
+/// The program as `cargo build --release` makes it.
+pub(crate) struct Program {
+    file: PathBuf,
 }
 
-pub(crate) fn build() -> Result<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let built = Command::new(cargo)
-        .args(["build", "--release", "--quiet", "-p", "lanekeeper-worker", "--bin", "lanekeeper-worker"])
-        .current_dir(&root)
-        .status()?;
-    if !built.success() {
-        bail!("lanekeeper-worker could not be built");
+impl Program {
+    pub(crate) async fn build() -> Result<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+        let built = Command::new(cargo)
+            .args(["build", "--release", "--quiet", "-p", "lanekeeper-worker", "--bin", "lanekeeper-worker"])
+            .current_dir(&root)
+            .status()
+            .await?;
+        if !built.success() {
+            bail!("lanekeeper-worker could not be built");
+        }
+        Ok(Self { file: root.join("target/release/lanekeeper-worker").canonicalize()? })
     }
-    Ok(root.join("target/release/lanekeeper-worker").canonicalize()?)
+
+    /// Ends with the value.
+    pub(crate) fn start(&self, setting: &Setting, pod: &str, handler: &HttpHandler) -> Result<Child> {
+        let child = Command::new(&self.file)
+            .args(["--admin-address", "127.0.0.1:0"])
+            .env_clear()
+            .env("LANEKEEPER_NAMESPACE", &setting.set.namespace)
+            .env("LANEKEEPER_SET", &setting.set.name)
+            .env("LANEKEEPER_PARTITION", "0")
+            .env("LANEKEEPER_POD", pod)
+            .env("LANEKEEPER_STREAM", STREAM)
+            .env("LANEKEEPER_NATS_SERVERS", setting.url())
+            .env("LANEKEEPER_HANDLER_URL", handler.url(pod))
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()?;
+        Ok(child)
+    }
 }
 
+/// Rows of the program in front of a handler that answers at once. `round_trip` in microseconds.
 #[expect(clippy::cast_precision_loss, reason = "sizes and counts are far below 2^52")]
-pub(crate) async fn footprint(setting: &mut Setting, program: &Path, messages: u64) -> Result<Footprint> {
-    let first = publish(setting, messages).await?;
+pub(crate) async fn measure(
+    setting: &mut Setting,
+    program: &Program,
+    messages: u64,
+    round_trip: f64,
+    report: &mut Report,
+) -> Result<()> {
+    let first = setting.publish(messages, PAYLOAD).await?;
     let consumer = setting.open_lane(Some(first)).await?;
-    let handled = Arc::new(AtomicU64::new(0));
-    let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?;
-    let address = listener.local_addr()?;
-    let router = Router::new().route("/", post(handle)).with_state(Arc::clone(&handled));
-    let handler = tokio::spawn(async move { axum::serve(listener, router).await });
+    let handler = HttpHandler::start(Duration::ZERO).await?;
     let begin = Instant::now();
-    let mut child = tokio::process::Command::new(program)
-        .args(["--admin-address", "127.0.0.1:0"])
-        .env_clear()
-        .env("LANEKEEPER_NAMESPACE", &setting.set.namespace)
-        .env("LANEKEEPER_SET", &setting.set.name)
-        .env("LANEKEEPER_PARTITION", "0")
-        .env("LANEKEEPER_POD", "bench")
-        .env("LANEKEEPER_STREAM", STREAM)
-        .env("LANEKEEPER_NATS_SERVERS", setting.url())
-        .env("LANEKEEPER_HANDLER_URL", format!("http://{address}/"))
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()?;
-    wait_until(Duration::from_secs(120), "the program to handle everything", || async {
-        let handled = handled.load(Ordering::Relaxed);
+    let mut child = program.start(setting, POD, &handler)?;
+    wait_handled(&handler, messages).await;
+    report.alone("worker_http", messages as f64 / begin.elapsed().as_secs_f64(), "msg/s");
+    setting.close_lane(&consumer).await?;
+    let pid = child.id().context("the program ended by itself")?;
+    let overheads = overheads(&handler.take(false)?);
+    for (name, part) in [("p50", 0.5), ("p99", 0.99)] {
+        let name = format!("worker_http_overhead_{name}");
+        report.add(&name, quantile(&overheads, part), "us", "round_trip", round_trip);
+    }
+    report.add("worker_rss", memory(pid, "VmRSS")?, "MiB", "aim", 15.0);
+    report.add("worker_rss_peak", memory(pid, "VmHWM")?, "MiB", "aim", 15.0);
+    let size = std::fs::metadata(&program.file)?.len() as f64 / MIB;
+    report.add("worker_binary", size, "MiB", "aim", 12.0);
+    child.kill().await?;
+    Ok(())
+}
+
+/// Microseconds from the end of each handling to the beginning of the next.
+fn overheads(handled: &[Handled]) -> Vec<f64> {
+    let pairs = handled.iter().zip(handled.iter().skip(1));
+    pairs.filter_map(|(one, next)| Some((next.begun - one.ended?).as_secs_f64() * 1e6)).collect()
+}
+
+/// Whether memory stays flat over many messages.
+pub(crate) async fn memory_over_many(
+    setting: &mut Setting,
+    program: &Program,
+    messages: u64,
+    report: &mut Report,
+) -> Result<()> {
+    let handler = HttpHandler::start(Duration::ZERO).await?;
+    let mut child = program.start(setting, POD, &handler)?;
+    let pid = child.id().context("the program ended by itself")?;
+    let first = setting.publish(PORTION.min(messages), PAYLOAD).await?;
+    let consumer = setting.open_lane(Some(first)).await?;
+    let mut sizes = Vec::new();
+    let mut done = 0;
+    loop {
+        let portion = PORTION.min(messages - done);
+        wait_handled(&handler, portion).await;
+        setting.wait_settled(&consumer).await?;
+        handler.take(false)?;
+        setting.purge().await?;
+        done += portion;
+        sizes.push(memory(pid, "VmRSS")?);
+        eprintln!("memory: {done} of {messages} messages, {:.1} MiB", sizes[sizes.len() - 1]);
+        if done >= messages {
+            break;
+        }
+        setting.publish(PORTION.min(messages - done), PAYLOAD).await?;
+    }
+    report.alone("worker_rss_first_portion", sizes[0], "MiB");
+    let last = sizes[sizes.len() - 1];
+    report.add("worker_rss_last_portion", last, "MiB", "worker_rss_first_portion", sizes[0]);
+    report.add("worker_rss_peak_over_all", memory(pid, "VmHWM")?, "MiB", "aim", 15.0);
+    setting.close_lane(&consumer).await?;
+    child.kill().await?;
+    Ok(())
+}
+
+async fn wait_handled(handler: &HttpHandler, messages: u64) {
+    wait_until(Duration::from_secs(300), "the program to handle everything", || async {
+        let handled = handler.count();
         (handled >= messages).then_some(()).ok_or(format!("{handled} of {messages}"))
     })
     .await;
-    let rate = messages as f64 / begin.elapsed().as_secs_f64();
-    setting.close_lane(&consumer).await?;
-    let pid = child.id().context("the program ended by itself")?;
-    let footprint = Footprint {
-        rss: memory(pid, "VmRSS")?,
-        peak: memory(pid, "VmHWM")?,
-        binary: std::fs::metadata(program)?.len() as f64 / MIB,
-        rate,
-    };
-    child.kill().await?;
-    handler.abort();
-    Ok(footprint)
-}
-
-async fn handle(State(handled): State<Arc<AtomicU64>>, body: Bytes) -> StatusCode {
-    if body.len() != PAYLOAD {
-        return StatusCode::BAD_REQUEST;
-    }
-    handled.fetch_add(1, Ordering::Relaxed);
-    StatusCode::NO_CONTENT
-}
-
-/// The first sequence.
-async fn publish(setting: &Setting, messages: u64) -> Result<u64> {
-    let payload = bytes::Bytes::from(vec![b'x'; PAYLOAD]);
-    let mut first = None;
-    for number in 0..messages {
-        let subject = format!("bench.k{}", number % 100);
-        let stored = setting.connection.context().publish(subject, payload.clone()).await?.await?;
-        first.get_or_insert(stored.sequence);
-    }
-    first.context("nothing was published")
 }
 
 /// One line of the kernel's account of a process, in MiB.

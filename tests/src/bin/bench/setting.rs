@@ -1,8 +1,8 @@
 //! The server, the stream and the lanes that are measured.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use lanekeeper_core::{
     consumer::ConsumerSpec,
     mapping::Mapping,
@@ -13,9 +13,13 @@ use lanekeeper_core::{
     subject::SubjectPattern,
 };
 use lanekeeper_nats::{Bucket, ConnectSettings, Connection, observe, provision};
-use lanekeeper_tests::{LATEST, NatsServer};
+use lanekeeper_tests::{LATEST, NatsServer, wait_for};
 
 pub(crate) const STREAM: &str = "BENCH";
+const SUBJECTS: &str = "bench.*";
+/// Messages that are published before their answers are waited for.
+const AT_ONCE: u64 = 500;
+const DEADLINE: Duration = Duration::from_secs(60);
 /// Everything: one lane.
 pub(crate) const SHARE: Share = Share { modulus: 1, residue: 0 };
 
@@ -32,10 +36,10 @@ impl Setting {
     pub(crate) async fn start() -> Result<Self> {
         let server = NatsServer::start(LATEST).await;
         let connection = Connection::connect(ConnectSettings::new([server.url()], "bench")).await?;
-        let source = SubjectPattern::parse("bench.*").map_err(|error| anyhow::anyhow!("{error}"))?;
+        let source = SubjectPattern::parse(SUBJECTS).map_err(|error| anyhow::anyhow!("{error}"))?;
         let mapping = Mapping::new(STREAM, source, &[1], 256).map_err(|error| anyhow::anyhow!("{error}"))?;
         let spec = StreamSpec {
-            subjects: vec!["bench.*".into()],
+            subjects: vec![SUBJECTS.into()],
             mapping: mapping.clone(),
             replicas: 1,
             storage: Storage::File,
@@ -56,11 +60,16 @@ impl Setting {
         self.server.url()
     }
 
-    /// A lane of its own that begins at a sequence, assigned to partition 0. Its consumer's name.
-    pub(crate) async fn open_lane(&mut self, start: Option<u64>) -> Result<String> {
+    /// What the stream has, with the key as its last wildcard.
+    pub(crate) fn pattern(&self) -> String {
+        let levels = self.mapping.max_partitions.ilog2();
+        format!("lanes.{STREAM}.{}{SUBJECTS}", "*.".repeat(levels as usize))
+    }
+
+    /// A consumer as a lane has it, that begins at a sequence. Its name.
+    pub(crate) async fn consumer(&mut self, start: Option<u64>) -> Result<String> {
         self.incarnations += 1;
-        let incarnation = self.incarnations;
-        let consumer = self.set.consumer(0, incarnation);
+        let consumer = self.set.consumer(0, self.incarnations);
         let spec = ConsumerSpec {
             name: consumer.clone(),
             filter: self.mapping.filter(SHARE),
@@ -70,6 +79,13 @@ impl Setting {
             metadata: BTreeMap::new(),
         };
         provision::create_consumer(&self.connection, STREAM, &spec).await?;
+        Ok(consumer)
+    }
+
+    /// A lane of its own that begins at a sequence, assigned to partition 0. Its consumer's name.
+    pub(crate) async fn open_lane(&mut self, start: Option<u64>) -> Result<String> {
+        let consumer = self.consumer(start).await?;
+        let incarnation = self.incarnations;
         self.bucket.put_json(&self.set.lane_key(incarnation), &LaneKey::new(), None).await?;
         let retry =
             Retry { initial_backoff_milliseconds: 100, max_backoff_milliseconds: 1_000, max_attempts: 1 };
@@ -97,23 +113,92 @@ impl Setting {
         Ok(consumer)
     }
 
+    /// Stores messages of 100 keys; the first sequence.
+    pub(crate) async fn publish(&self, messages: u64, payload: usize) -> Result<u64> {
+        let payload = bytes::Bytes::from(vec![b'x'; payload]);
+        let context = self.connection.context();
+        let mut first = None;
+        let mut number = 0;
+        while number < messages {
+            let end = messages.min(number + AT_ONCE);
+            let mut answers = Vec::new();
+            for number in number..end {
+                answers.push(context.publish(format!("bench.k{}", number % 100), payload.clone()).await?);
+            }
+            for answer in answers {
+                first.get_or_insert(answer.await?.sequence);
+            }
+            number = end;
+        }
+        first.context("nothing was published")
+    }
+
+    /// Waits until the server has nothing of the lane left.
+    pub(crate) async fn wait_settled(&self, consumer: &str) -> Result<()> {
+        wait_for(DEADLINE, "the lane to be settled", || async {
+            let found =
+                observe::consumer(&self.connection, STREAM, consumer).await.map_err(|e| e.to_string())?;
+            let found = found.ok_or("there is no consumer")?;
+            match (found.pending, found.ack_pending) {
+                (0, 0) => Ok(()),
+                (waiting, out) => Err(format!("{waiting} waiting, {out} out")),
+            }
+        })
+        .await?;
+        Ok(())
+    }
+
     /// Waits until the server has nothing of the lane left, and removes its consumer.
     pub(crate) async fn close_lane(&self, consumer: &str) -> Result<()> {
-        lanekeeper_tests::wait_until(
-            std::time::Duration::from_secs(60),
-            "the lane to be settled",
-            || async {
-                let found =
-                    observe::consumer(&self.connection, STREAM, consumer).await.map_err(|e| e.to_string())?;
-                let found = found.ok_or("there is no consumer")?;
-                match (found.pending, found.ack_pending) {
-                    (0, 0) => Ok(()),
-                    (waiting, out) => Err(format!("{waiting} waiting, {out} out")),
-                }
-            },
-        )
-        .await;
+        self.wait_settled(consumer).await?;
+        self.remove_lane(consumer).await
+    }
+
+    /// Removes a lane's consumer, whatever is left.
+    pub(crate) async fn remove_lane(&self, consumer: &str) -> Result<()> {
         provision::delete_consumer(&self.connection, STREAM, consumer).await?;
         Ok(())
+    }
+
+    /// Removes every message.
+    pub(crate) async fn purge(&self) -> Result<()> {
+        self.connection.context().get_stream(STREAM).await?.purge().await?;
+        Ok(())
+    }
+
+    /// Waits until a pod has noted that the latest lane is its.
+    pub(crate) async fn wait_owner(&self, pod: &str) -> Result<()> {
+        self.wait_key("a pod to own the lane", |key| key.owner.is_some_and(|owner| owner.holder.pod == pod))
+            .await
+    }
+
+    /// Waits until so many workers have joined the latest lane.
+    pub(crate) async fn wait_holders(&self, holders: usize) -> Result<()> {
+        self.wait_key("the workers to join the lane", |key| key.holders.len() == holders).await
+    }
+
+    async fn wait_key(&self, what: &str, wanted: impl Fn(LaneKey) -> bool) -> Result<()> {
+        let key = self.set.lane_key(self.incarnations);
+        wait_for(DEADLINE, what, || async {
+            let found = self.bucket.get_json::<LaneKey>(&key).await.map_err(|error| error.to_string())?;
+            let found = found.ok_or("the lane has no key")?.value;
+            let words = format!("{found:?}");
+            wanted(found).then_some(()).ok_or(words)
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Takes a pod out of the latest lane, as the operator does when it is proven to be gone.
+    pub(crate) async fn take_out(&self, pod: &str) -> Result<()> {
+        let key = self.set.lane_key(self.incarnations);
+        loop {
+            let mut found = self.bucket.get_json::<LaneKey>(&key).await?.context("the lane has no key")?;
+            found.value.holders.retain(|holder| holder.pod != pod);
+            match self.bucket.put_json(&key, &found.value, Some(found.revision)).await {
+                Err(error) if error.is_conflict() => {}
+                written => return written.map(|_| ()).map_err(Into::into),
+            }
+        }
     }
 }
