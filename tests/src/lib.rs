@@ -19,12 +19,14 @@ pub mod postgres;
 pub mod proxy;
 pub mod server;
 pub mod soak;
+pub mod stranger;
 pub mod trio;
 mod waiting;
 
 pub use postgres::Postgres;
 pub use proxy::{Direction, Flow, TcpProxy};
 pub use server::{NatsServer, ServerBuilder};
+pub use stranger::Stranger;
 pub use trio::NatsTrio;
 pub use waiting::{Probe, TooLate, wait_for, wait_until};
 

@@ -1,7 +1,7 @@
 //! One lane as it is shown: pure, from what NATS holds.
 
 use lanekeeper_core::{
-    record::{Blocked, LaneState},
+    record::{Blocked, LaneState, Stalled},
     share::Share,
 };
 use serde::Serialize;
@@ -27,6 +27,9 @@ pub(crate) struct Lane {
     /// The message that it stands at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) blocked: Option<Blocked>,
+    /// What keeps the messages that wait from its workers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stalled: Option<Stalled>,
 }
 
 /// How far a lane is.
@@ -64,8 +67,10 @@ pub(crate) fn lanes(seen: &Seen) -> Vec<Lane> {
                 holders.into_iter().flatten().map(|holder| holder.pod.clone()).collect();
             holders.sort();
             holders.dedup();
-            let mut blocked = seen.reports.iter().filter(|one| one.report.incarnation == incarnation);
-            let blocked = blocked.find_map(|one| one.report.blocked.as_ref().or(one.report.refused.as_ref()));
+            let mut about = seen.reports.iter().filter(|one| one.report.incarnation == incarnation);
+            let stalled = about.clone().filter_map(|one| one.report.stalled);
+            let stalled = stalled.min_by_key(|stalled| (stalled.since_seconds, stalled.kind));
+            let blocked = about.find_map(|one| one.report.blocked.as_ref().or(one.report.refused.as_ref()));
             Lane {
                 partition,
                 share: lane.share,
@@ -75,6 +80,7 @@ pub(crate) fn lanes(seen: &Seen) -> Vec<Lane> {
                 position,
                 holders,
                 blocked: blocked.cloned(),
+                stalled,
             }
         })
         .collect();
@@ -87,6 +93,7 @@ pub(crate) fn state(lane: &Lane) -> &'static str {
     match lane.state {
         LaneState::Created => "created",
         LaneState::Open if lane.blocked.is_some() => "blocked",
+        LaneState::Open if lane.stalled.is_some() => "stalled",
         LaneState::Open => "open",
         LaneState::Retiring => "retiring",
         LaneState::Settled => "settled",

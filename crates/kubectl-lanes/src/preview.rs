@@ -242,6 +242,7 @@ fn unseen(share: Share) -> Lane {
         position: None,
         holders: Vec::new(),
         blocked: None,
+        stalled: None,
     }
 }
 

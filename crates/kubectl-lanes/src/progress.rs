@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Words for lanes in the order in which they are listed.
-const STATES: [&str; 5] = ["open", "blocked", "retiring", "created", "settled"];
+const STATES: [&str; 6] = ["open", "blocked", "stalled", "retiring", "created", "settled"];
 
 /// Whether nothing is left to be done: the operator has seen the specification, and its number is in force.
 pub(crate) fn is_settled(report: &Report) -> bool {

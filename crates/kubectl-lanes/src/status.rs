@@ -230,7 +230,7 @@ pub(crate) fn render_one(report: &Report, now: Timestamp) -> String {
     }
     if !report.attention.is_empty() {
         text.push('\n');
-        let rows: Vec<[String; 4]> = report.attention.iter().map(attention_row).collect();
+        let rows: Vec<[String; 4]> = report.attention.iter().map(|lane| attention_row(lane, now)).collect();
         text.push_str(&table::render(["WAITS FOR PARTITION", "REASON", "SEQUENCE", "MESSAGE"], &rows));
     }
     text
@@ -263,12 +263,13 @@ fn lane_row(lane: &Lane, partitions: &[Partition]) -> [String; 7] {
     ]
 }
 
-fn attention_row(lane: &LaneAttention) -> [String; 4] {
+fn attention_row(lane: &LaneAttention, now: Timestamp) -> [String; 4] {
+    let since = lane.since.as_ref().map(|since| format!(", for {}", age::since(since.0, now)));
     [
         lane.partition.to_string(),
         lane.reason.clone(),
         lane.sequence.map_or_else(|| "-".to_owned(), |sequence| sequence.to_string()),
-        lane.message.clone(),
+        format!("{}{}", lane.message, since.unwrap_or_default()),
     ]
 }
 

@@ -25,7 +25,7 @@ pub enum ConditionType {
     WorkersReady,
     /// The number of partitions is changing, or waits to be changed.
     Rescaling,
-    /// A lane stands at a message and waits for a person.
+    /// A lane stands at a message, or is kept from its messages, and waits for a person.
     Blocked,
     /// The set works, but something takes away from what it promises.
     Degraded,
@@ -64,7 +64,9 @@ impl ConditionType {
             Self::LanesReady => "Every wanted lane is open.",
             Self::WorkersReady => "Every lane has a ready worker.",
             Self::Rescaling => "The number of partitions is changing, or waits to be changed.",
-            Self::Blocked => "A lane stands at a message and waits for a person.",
+            Self::Blocked => {
+                "A lane stands at a message, or is kept from its messages, and waits for a person."
+            }
             Self::Degraded => "The set works, but something takes away from what it promises.",
         }
     }

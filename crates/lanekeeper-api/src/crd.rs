@@ -56,6 +56,11 @@ pub(crate) fn quantities(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// A point in time, as RFC 3339.
+pub(crate) fn moment(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "format": "date-time"})
+}
+
 /// `metav1.Condition`, one of each type.
 pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

@@ -3,7 +3,7 @@
 //! Nothing here changes on its own (no lag, no heartbeat times): that is what metrics are for. Status is a cache
 //! of what NATS and Kubernetes hold, and can be deleted at any time.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -53,7 +53,7 @@ pub struct LaneCounts {
     /// Being handed over to their successors.
     #[serde(default)]
     pub handing_over: i32,
-    /// Standing at a message that needs a person.
+    /// Standing at a message that needs a person, or kept from the messages that wait.
     #[serde(default)]
     pub blocked: i32,
     /// Without a ready worker.
@@ -72,6 +72,10 @@ pub struct LaneAttention {
     /// The stream sequence that it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sequence: Option<i64>,
+    /// Since when, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crd::moment")]
+    pub since: Option<Time>,
     /// For people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 1024))]

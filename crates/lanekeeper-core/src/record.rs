@@ -320,6 +320,44 @@ impl Blocked {
     }
 }
 
+/// Why messages of a lane wait although its worker asks for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum StallKind {
+    /// A message is out, or the lane is pinned to somebody, and it is no worker of the set.
+    SlotHeldElsewhere,
+    /// Somebody paused the consumer.
+    ConsumerPaused,
+    /// The server delivers nothing, for no reason that can be seen.
+    NothingMoves,
+}
+
+impl StallKind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::SlotHeldElsewhere, Self::ConsumerPaused, Self::NothingMoves];
+
+    /// As people, logs and metrics read it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SlotHeldElsewhere => "SlotHeldElsewhere",
+            Self::ConsumerPaused => "ConsumerPaused",
+            Self::NothingMoves => "NothingMoves",
+        }
+    }
+}
+
+/// A lane whose messages wait while nobody of the set has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Stalled {
+    /// Why.
+    pub kind: StallKind,
+    /// The stream sequence of the message that is out; if none is, the first that can be waiting.
+    pub sequence: u64,
+    /// When it was seen first, in seconds since the Unix epoch by the worker's clock. For people only.
+    pub since_seconds: u64,
+}
+
 /// What a pod says of its partition: written by the worker, only when its meaning changes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -341,12 +379,23 @@ pub struct Report {
     /// The last message that was dropped, and why. It stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<Blocked>,
+    /// Set while messages wait and nobody of the set gets them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stalled: Option<Stalled>,
 }
 
 impl Report {
     /// Nothing to say of this lane.
     pub fn new(incarnation: u64) -> Self {
-        Self { v: VERSION, incarnation, blocked: None, refused: None, lost: None, dropped: None }
+        Self {
+            v: VERSION,
+            incarnation,
+            blocked: None,
+            refused: None,
+            lost: None,
+            dropped: None,
+            stalled: None,
+        }
     }
 }
 

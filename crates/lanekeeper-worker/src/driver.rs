@@ -1,6 +1,7 @@
 //! Carries out what the lane wants, and tells it what happens: sockets and clocks, no decisions.
 
 mod effects;
+mod look;
 
 use std::{
     future::{Future, pending},
@@ -13,13 +14,13 @@ use futures::FutureExt;
 use lanekeeper_core::{
     invariants::LaneMonitor,
     journal::Ending,
-    lane::{ConsumerFacts, Delivered, Event, Lane, Outcome},
+    lane::{Backlog, ConsumerFacts, Delivered, Event, Lane, Outcome},
     names::SetName,
     record::Assignment,
 };
 use lanekeeper_nats::{
     Connection,
-    lane::{Arrival, Delivery, InspectError, Inspector, LaneLink},
+    lane::{Arrival, Delivery, Inspector, LaneLink},
     store::{Letter, StoreError, store},
 };
 use tokio::{
@@ -31,7 +32,7 @@ use tracing::Instrument;
 use crate::{
     handler::{Handler, HandlerError},
     journal::Journal,
-    keys::{KeyCommand, KeyEvent, Keys},
+    keys::{Identity, KeyCommand, KeyEvent, Keys},
     metrics::Metrics,
     status::{Board, HEARTBEAT},
 };
@@ -56,6 +57,7 @@ enum Background {
         token: u64,
         facts: ConsumerFacts,
         pending: u64,
+        backlog: Option<Box<Backlog>>,
     },
     Gone {
         token: u64,
@@ -83,6 +85,7 @@ pub(crate) struct Driver<H> {
     monitor: LaneMonitor,
     link: LaneLink,
     keys: Keys,
+    identity: Identity,
     journal: Journal,
     inspector: Inspector,
     connection: Connection,
@@ -114,6 +117,7 @@ pub(crate) struct Parts<H> {
     pub(crate) lane: Lane,
     pub(crate) link: LaneLink,
     pub(crate) keys: Keys,
+    pub(crate) identity: Identity,
     pub(crate) journal: Journal,
     pub(crate) connection: Connection,
     pub(crate) handler: Arc<H>,
@@ -132,6 +136,7 @@ impl<H: Handler> Driver<H> {
             monitor: LaneMonitor::new(),
             link: parts.link,
             keys: parts.keys,
+            identity: parts.identity,
             journal: parts.journal,
             inspector: Inspector::new(parts.connection.clone()),
             connection: parts.connection,
@@ -318,10 +323,13 @@ impl<H: Handler> Driver<H> {
     async fn in_background(&mut self, event: Background) {
         match event {
             Background::Connection { up, anew } => self.connection_changed(up, anew).await,
-            Background::Facts { token, facts, pending } => {
+            Background::Facts { token, facts, pending, backlog } => {
                 self.heard = Instant::now();
                 self.metrics.set_lag(pending + facts.ack_pending);
                 self.tell(Event::Consumer { token, facts }).await;
+                if let Some(backlog) = backlog {
+                    self.tell(Event::Backlog(backlog)).await;
+                }
             }
             Background::DeadLetter { token, result: Ok(sequence) } => {
                 tracing::debug!(sequence, "the dead letter is stored");
@@ -379,29 +387,6 @@ impl<H: Handler> Driver<H> {
             }
         };
         tokio::spawn(watch.in_current_span());
-    }
-
-    /// Asks in the background; the answer comes as an event.
-    fn inspect(&self, token: u64) {
-        let Some(consumer) = self.lane.serving().map(|assignment| assignment.consumer.clone()) else {
-            // Asked for later: the lane is in no hurry for a lane that it does not have.
-            let _ = self.background.0.send(Background::Failed { token });
-            return;
-        };
-        let (inspector, stream, answers) =
-            (self.inspector.clone(), self.stream.clone(), self.background.0.clone());
-        tokio::spawn(async move {
-            let answer = match inspector.inspect(&stream, &consumer).await {
-                Ok(state) => Background::Facts { token, facts: state.facts, pending: state.pending },
-                Err(InspectError::Gone { .. }) => Background::Gone { token },
-                Err(error) => {
-                    tracing::debug!(%error, "the consumer could not be looked at");
-                    Background::Failed { token }
-                }
-            };
-            // Nobody listens when the process ends.
-            let _ = answers.send(answer);
-        });
     }
 
     /// Publishes in the background; the answer comes as an event.

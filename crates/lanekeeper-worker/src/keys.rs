@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use lanekeeper_core::{
     names::SetName,
-    record::{Assignment, Excused, Holder, Report},
+    record::{Assignment, Excused, Holder, LaneKey, Report},
 };
 use lanekeeper_nats::Bucket;
 use tokio::sync::mpsc;
@@ -54,6 +54,16 @@ pub(crate) struct Identity {
     pub(crate) partition: u32,
     pub(crate) holder: Holder,
     pub(crate) bucket: Bucket,
+}
+
+impl Identity {
+    /// The key of a lane; `None` if there is none or it cannot be read.
+    pub(crate) async fn lane_key(&self, incarnation: u64) -> Option<LaneKey> {
+        let key = self.set.lane_key(incarnation);
+        let read = self.bucket.get_json::<LaneKey>(&key).await;
+        let read = read.inspect_err(|error| tracing::debug!(%error, key, "the lane's key cannot be read"));
+        read.ok().flatten().map(|found| found.value)
+    }
 }
 
 /// The way to both tasks; they end when it is dropped.

@@ -10,6 +10,7 @@ use lanekeeper_core::{
     invariants::LaneInvariant,
     lane::{Note, State},
     names::SetName,
+    record::StallKind,
 };
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
@@ -25,6 +26,11 @@ struct StateLabel {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct InvariantLabel {
     invariant: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabel {
+    kind: &'static str,
 }
 
 /// Seconds; from a fast function to the longest handler.
@@ -52,6 +58,7 @@ pub(crate) struct Metrics {
     lag: Gauge,
     head_age: Gauge<f64, AtomicU64>,
     state: Family<StateLabel, Gauge>,
+    stalled: Family<KindLabel, Gauge>,
     owner: Gauge,
     connected: Gauge,
     connects: Counter,
@@ -123,6 +130,16 @@ impl Metrics {
         );
         let state = Family::<StateLabel, Gauge>::default();
         lane.register("state", "1 for the state that the lane is in", state.clone());
+        let stalled = Family::<KindLabel, Gauge>::default();
+        lane.register(
+            "stalled",
+            "1 while messages wait and nobody of the set gets them, by why",
+            stalled.clone(),
+        );
+        for kind in StallKind::ALL {
+            // Shown as 0 from the start.
+            drop(stalled.get_or_create(&KindLabel { kind: kind.name() }));
+        }
         let owner = Gauge::default();
         lane.register("owner", "1 while the lane's messages come to this worker", owner.clone());
         let connected = Gauge::default();
@@ -148,6 +165,7 @@ impl Metrics {
             lag,
             head_age,
             state,
+            stalled,
             owner,
             connected,
             connects,
@@ -170,6 +188,8 @@ impl Metrics {
             Note::BreakerOpen(_) => &self.breaker_openings,
             Note::Lost(_) => &self.deadline_losses,
             Note::Cut(_) => &self.shutdown_cuts,
+            Note::Stalled(stalled) => return self.set_stalled(Some(stalled.kind)),
+            Note::Moving => return self.set_stalled(None),
             Note::Violation(invariant) => return self.violation(*invariant),
             Note::Joined
             | Note::Left
@@ -202,6 +222,12 @@ impl Metrics {
     pub(crate) fn set_head(&self, published: Option<Duration>) {
         let nanoseconds = published.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         self.head.store(nanoseconds, Ordering::Relaxed);
+    }
+
+    fn set_stalled(&self, now: Option<StallKind>) {
+        for kind in StallKind::ALL {
+            self.stalled.get_or_create(&KindLabel { kind: kind.name() }).set(i64::from(now == Some(kind)));
+        }
     }
 
     pub(crate) fn set_owner(&self, owner: bool) {

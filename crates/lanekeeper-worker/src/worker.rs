@@ -164,11 +164,12 @@ impl Worker {
         let journal =
             Journal::new(identity.set.clone(), self.partition, identity.holder.clone(), connection.clone());
         let set = identity.set.clone();
-        let keys = Keys::start(identity, Arc::clone(&self.board));
+        let keys = Keys::start(identity.clone(), Arc::clone(&self.board));
         let parts = Parts {
             lane: Lane::new(self.options),
             link,
             keys,
+            identity,
             journal,
             connection,
             handler: Arc::clone(&handler),

@@ -26,5 +26,6 @@ mod rescale;
 mod rig;
 mod scale;
 mod specs;
+mod stalled;
 mod takeover;
 mod unreadable;

@@ -20,6 +20,7 @@ mod reconnect;
 mod release;
 mod rig;
 mod shutdown;
+mod stalled;
 mod vanishing;
 mod zombies;
 

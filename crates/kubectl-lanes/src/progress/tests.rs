@@ -47,6 +47,7 @@ fn lane(modulus: u32, partition: u32, state: LaneState, holders: &[&str]) -> Lan
         position: Some(Position { floor: 1, waiting: 2, in_hand: 1 }),
         holders: holders.iter().map(ToString::to_string).collect(),
         blocked: None,
+        stalled: None,
     }
 }
 
@@ -96,6 +97,7 @@ fn what_is_waited_for_is_told_from_the_record_and_else_from_the_status() {
         partition: 1,
         reason: "HandingOver".into(),
         sequence: None,
+        since: None,
         message: "waits for orders-1-a to settle the message in hand".into(),
     };
     let mut with = halfway();

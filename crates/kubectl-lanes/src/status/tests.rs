@@ -78,6 +78,20 @@ WAITS FOR PARTITION   REASON              SEQUENCE   MESSAGE
 }
 
 #[test]
+fn how_long_a_lane_stands_still_is_shown() {
+    let set = set(
+        "orders",
+        &json!({"observedGeneration": 2, "attention": [{
+            "partition": 1, "reason": "LaneStalled", "sequence": 42, "since": "2026-01-01T00:02:00Z",
+            "message": "ConsumerPaused: somebody paused its consumer",
+        }]}),
+    );
+    let text = render_one(&report(&set, &[], None), now());
+    let line = "1                     LaneStalled   42         ConsumerPaused: somebody paused its consumer, for 3m\n";
+    assert!(text.ends_with(line), "{text}");
+}
+
+#[test]
 fn sets_are_listed_one_a_line() {
     let reports = [report(&set("new", &Value::Null), &[], None), report(&blocked(), &[], None)];
     assert_eq!(

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use crate::{
     consumer::GROUP,
     invariants::LaneInvariant,
-    record::{Excused, Report},
+    record::{Excused, Report, Stalled},
 };
 
 /// Something to do. Effects are carried out in order; none of them waits for an answer.
@@ -231,6 +231,10 @@ pub enum Note {
     Pinned,
     /// The pin is not ours any more.
     PinLost,
+    /// Messages wait, and nobody of the set gets them.
+    Stalled(Stalled),
+    /// That is over.
+    Moving,
     /// The lane did what it must never do.
     Violation(LaneInvariant),
 }

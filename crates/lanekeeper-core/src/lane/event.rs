@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::record::{Assignment, Excused};
+use crate::record::{Assignment, Excused, Holder};
 
 /// Something that happened. Times are not in it: they are passed to [`super::Lane::on`] separately.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -62,6 +62,8 @@ pub enum Event<'a> {
         /// The answer.
         facts: ConsumerFacts,
     },
+    /// What the same answer says of the lane's backlog, if the lane's key could be read as well.
+    Backlog(Box<Backlog>),
     /// The answer to an [`super::Effect::Inspect`]: there is no such consumer.
     ConsumerGone {
         /// Of the question.
@@ -153,6 +155,35 @@ pub struct ConsumerFacts {
     pub ack_pending: u64,
     /// The pin that some worker has.
     pub pin: Option<Arc<str>>,
+}
+
+/// What waits at a lane's consumer and who could have it: the consumer was looked at first, then the lane's key.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Backlog {
+    /// The lane it is about.
+    pub incarnation: u64,
+    /// When the question was sent, on the clock of [`super::Lane::on`].
+    pub asked: Duration,
+    /// The same, in seconds since the Unix epoch: for people.
+    pub asked_seconds: u64,
+    /// Messages not delivered yet.
+    pub waiting: u64,
+    /// Messages out now.
+    pub out: u64,
+    /// Stream sequence of the last delivery.
+    pub delivered: u64,
+    /// Everything up to this stream sequence is settled.
+    pub floor: u64,
+    /// Somebody paused the consumer.
+    pub paused: bool,
+    /// The pin that somebody has.
+    pub pin: Option<Arc<str>>,
+    /// Holders of the lane besides us.
+    pub siblings: Vec<Holder>,
+    /// The pin that stands in the lane's key.
+    pub noted: Option<Arc<str>>,
+    /// It was noted by one of the siblings.
+    pub noted_by_sibling: bool,
 }
 
 /// Why a pull ended without a message.

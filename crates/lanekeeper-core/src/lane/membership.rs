@@ -32,7 +32,7 @@ pub(super) enum Membership {
 const INSPECT_EVERY: Duration = Duration::from_secs(15);
 /// The same while it cannot be served as it is.
 const INSPECT_OFTEN: Duration = Duration::from_secs(2);
-const RETRY: Duration = Duration::from_secs(1);
+pub(super) const RETRY: Duration = Duration::from_secs(1);
 /// A process that ends tries this long to leave.
 const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 
@@ -95,6 +95,7 @@ impl Lane {
             self.completed.clear();
             self.unsettled = None;
         }
+        self.suspicion.joined();
         self.note(Note::Joined);
         self.report = Report::new(incarnation);
         self.emit(Effect::Report(self.report.clone()));
@@ -340,6 +341,7 @@ impl Lane {
             return false;
         }
         self.pulls.doubt_all();
+        self.unsuspect();
         self.unpin();
         let give_up = self.shutdown.map(|_| now + LEAVE_LIMIT);
         self.membership = Membership::Leaving { retry: None, give_up };

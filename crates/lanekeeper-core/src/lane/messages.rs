@@ -23,6 +23,7 @@ impl Lane {
             return self.drop_stale(&delivered);
         };
         self.pinned(delivered.pin);
+        self.reached();
         let served = self.current.is_some() && self.membership == super::Membership::Member && !self.ending();
         if now >= pulled + self.wait || !served {
             return self.drop_stale(&delivered);
@@ -213,6 +214,7 @@ impl Lane {
     pub(super) fn give_back(&mut self, delay: Duration, state: Option<State>) {
         let Some(hand) = self.hand.take() else { return };
         let token = self.token();
+        self.suspicion.gave_back(delay);
         if self.connected && !self.ending() {
             self.emit(Effect::Nak { message: hand.message, token, delay });
         }

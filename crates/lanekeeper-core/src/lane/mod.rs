@@ -19,6 +19,8 @@
 //! - A message that arrives while an earlier one was not seen settled is handled only after the server said
 //!   that nothing else is out. Without that, a consumer whose limit somebody raised would break the order.
 //!
+//! - A lane that has nothing in hand is its own [`witness`]: messages that wait and reach nobody of the set are reported.
+//!
 //! Must not do: I/O, look at a clock, know how requests are sent.
 
 mod completed;
@@ -33,6 +35,7 @@ mod pin;
 mod pulls;
 mod time;
 mod verdict;
+mod witness;
 
 use std::{sync::Arc, time::Duration};
 
@@ -45,10 +48,11 @@ use self::{
     membership::Membership,
     pin::Pin,
     pulls::Pulls,
+    witness::Suspicion,
 };
 pub use self::{
     effect::{Effect, Note, PullRequest, Renewal},
-    event::{ConsumerFacts, Delivered, Event, Outcome, PullStatus},
+    event::{Backlog, ConsumerFacts, Delivered, Event, Outcome, PullStatus},
 };
 use crate::record::{Assignment, Blocked, Excused, Report};
 
@@ -194,6 +198,7 @@ pub struct Lane {
     served: Option<u64>,
     excused: Option<Excused>,
     fuse: Fuse,
+    suspicion: Suspicion,
     report: Report,
     tokens: u64,
     effects: Vec<Effect>,
@@ -227,6 +232,7 @@ impl Lane {
             served: None,
             excused: None,
             fuse: Fuse::default(),
+            suspicion: Suspicion::default(),
             report: Report::new(0),
             tokens: 0,
             effects: Vec::new(),
@@ -253,6 +259,7 @@ impl Lane {
             Event::Left { incarnation } => self.left(incarnation),
             Event::LeaveFailed { incarnation } => self.leave_failed(now, incarnation),
             Event::Consumer { token, facts } => self.inspected(now, token, &facts),
+            Event::Backlog(backlog) => self.witness(now, &backlog),
             Event::ConsumerGone { token } => self.consumer_gone(token),
             Event::InspectFailed { token } => self.inspect_failed(now, token),
             Event::Delivered(delivered) => self.delivered(now, delivered),

@@ -51,6 +51,7 @@ impl Lane {
             pin.numbers(visit);
         }
         self.fuse.numbers(visit);
+        self.suspicion.numbers(visit);
         if let Some(hand) = &mut self.hand {
             hand.numbers(visit);
         }

@@ -35,6 +35,11 @@ impl Lane {
         self.pin.is_some()
     }
 
+    /// The pin that we have.
+    pub(super) fn own_pin(&self) -> Option<&str> {
+        self.pin.as_ref().map(|pin| &*pin.id)
+    }
+
     /// A new pull, with the pin if we have it.
     pub(super) fn issue(&mut self, now: Duration) -> PullRequest {
         let pin = self.pin.as_ref().map(|pin| Arc::clone(&pin.id));
@@ -99,8 +104,7 @@ impl Lane {
 
     /// What the consumer's state says of the pin, for those who look at us.
     pub(super) fn pin_seen(&mut self, seen: Option<&str>) {
-        let ours = self.pin.as_ref().map(|pin| &*pin.id);
-        self.elsewhere = self.hand.is_none() && seen.is_some() && seen != ours;
+        self.elsewhere = self.hand.is_none() && seen.is_some() && seen != self.own_pin();
         if self.elsewhere {
             self.stand_by();
         }

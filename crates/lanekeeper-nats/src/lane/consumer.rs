@@ -17,6 +17,12 @@ pub struct ConsumerState {
     pub facts: ConsumerFacts,
     /// Messages not delivered yet.
     pub pending: u64,
+    /// Stream sequence of the last delivery.
+    pub delivered: u64,
+    /// The ack floor: everything up to this stream sequence is settled.
+    pub floor: u64,
+    /// Paused by somebody.
+    pub paused: bool,
 }
 
 /// Why the consumer could not be looked at.
@@ -49,7 +55,19 @@ struct Info {
     #[serde(default)]
     num_ack_pending: u64,
     #[serde(default)]
+    delivered: Position,
+    #[serde(default)]
+    ack_floor: Position,
+    #[serde(default)]
+    paused: bool,
+    #[serde(default)]
     priority_groups: Vec<Group>,
+}
+
+#[derive(Deserialize, Default)]
+struct Position {
+    #[serde(default)]
+    stream_seq: u64,
 }
 
 #[derive(Deserialize)]
@@ -115,7 +133,13 @@ impl Inspector {
                 .find(|id| !id.is_empty())
                 .map(Into::into),
         };
-        Ok(ConsumerState { facts, pending: info.num_pending })
+        Ok(ConsumerState {
+            facts,
+            pending: info.num_pending,
+            delivered: info.delivered.stream_seq,
+            floor: info.ack_floor.stream_seq,
+            paused: info.paused,
+        })
     }
 }
 

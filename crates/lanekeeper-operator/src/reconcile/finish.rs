@@ -15,6 +15,7 @@ use lanekeeper_api::{
     OrderedPartitionSet, OrderedPartitionSetStatus,
     condition::{self, ConditionType, Status},
     reason::Reason,
+    status::LaneAttention,
 };
 use serde_json::json;
 
@@ -84,6 +85,7 @@ impl Pass<'_> {
         };
         context.metrics.ready(&self.uid, Some(ready));
         self.warn_of_news(previous, &status);
+        self.warn_of_stalls(previous, &status);
         if previous == Some(&status) {
             return true;
         }
@@ -144,13 +146,34 @@ impl Pass<'_> {
         }
     }
 
+    /// Each lane that began to stand still since the status was written last.
+    fn warn_of_stalls(
+        &mut self,
+        previous: Option<&OrderedPartitionSetStatus>,
+        status: &OrderedPartitionSetStatus,
+    ) {
+        let of_stalls = |lane: &&LaneAttention| lane.reason == Reason::LaneStalled.as_str();
+        let known = |lane: &LaneAttention| {
+            let mut before = previous.iter().flat_map(|previous| &previous.attention).filter(of_stalls);
+            before.any(|one| (one.partition, &one.since) == (lane.partition, &lane.since))
+        };
+        for lane in status.attention.iter().filter(of_stalls).filter(|lane| !known(lane)) {
+            let at = lane.sequence.unwrap_or_default();
+            let message = format!(
+                "messages of partition {} wait from sequence {at} on; {}",
+                lane.partition, lane.message
+            );
+            self.news.warn(Reason::LaneStalled, message);
+        }
+    }
+
     pub(crate) async fn publish(&mut self) {
         let news = std::mem::take(&mut self.news);
         self.scope.context.events.publish(news, &self.reference, &self.scope.context.metrics).await;
     }
 }
 
-/// What workers go through when all is well: a start, a rollout. And what failures have said already.
+/// What workers go through when all is well: a start, a rollout. And what is said elsewhere: by failures, for each lane.
 fn is_usual(reason: Reason) -> bool {
     matches!(
         reason,
@@ -160,6 +183,7 @@ fn is_usual(reason: Reason) -> bool {
             | Reason::DeploymentConflict
             | Reason::DeploymentRefused
             | Reason::KubernetesApiError
+            | Reason::LaneStalled
     )
 }
 

@@ -1,9 +1,6 @@
 //! The conditions, each from what it is about.
 
-use k8s_openapi::{
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
-    jiff::Timestamp,
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use lanekeeper_api::{
     condition::{ConditionType, Statement, Status, add_missing, set_condition},
     reason::Reason,
@@ -188,8 +185,8 @@ fn rescaling(found: &Findings) -> Statement {
 }
 
 fn point_in_time(seconds: u64) -> String {
-    let time = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
-    time.map_or_else(|| format!("second {seconds} of the Unix epoch"), |time| time.to_string())
+    lanes::moment(seconds)
+        .map_or_else(|| format!("second {seconds} of the Unix epoch"), |time| time.to_string())
 }
 
 fn blocked(found: &Findings) -> Statement {
@@ -200,10 +197,8 @@ fn blocked(found: &Findings) -> Statement {
         };
     };
     let open = record.lanes.iter().filter(|lane| lane.state == LaneState::Open);
-    let mut stuck: Vec<u32> = open
-        .filter(|lane| lanes::is_blocked(lane, &found.reports))
-        .map(|lane| lane.share.partition())
-        .collect();
+    let needy: Vec<_> = open.filter(|lane| lanes::is_blocked(lane, &found.reports)).collect();
+    let mut stuck: Vec<u32> = needy.iter().map(|lane| lane.share.partition()).collect();
     stuck.sort_unstable();
     if stuck.is_empty() {
         return Statement::new(false, Reason::NoneBlocked, "no lane waits for a person");
@@ -211,8 +206,13 @@ fn blocked(found: &Findings) -> Statement {
     let exhausted = found.reports.iter().find_map(|(partition, report)| {
         stuck.contains(partition).then_some(report.blocked.as_ref()).flatten().map(|at| (*partition, at))
     });
-    match exhausted {
-        Some((partition, at)) => Statement::new(
+    let refused =
+        found.reports.iter().any(|(partition, report)| stuck.contains(partition) && report.refused.is_some());
+    let stalled = needy.iter().find_map(|lane| {
+        lanes::stalled(lane, &found.reports).map(|stalled| (lane.share.partition(), stalled))
+    });
+    match (exhausted, stalled) {
+        (Some((partition, at)), _) => Statement::new(
             true,
             lanes::reason_of(at),
             format!(
@@ -222,7 +222,18 @@ fn blocked(found: &Findings) -> Statement {
                 at.reason
             ),
         ),
-        None => Statement::new(
+        (None, Some((partition, at))) if !refused => Statement::new(
+            true,
+            Reason::LaneStalled,
+            format!(
+                "partitions whose messages wait and reach no worker: {}; partition {partition} at sequence {}, since {}: {}",
+                listed(&stuck),
+                at.sequence,
+                point_in_time(at.since_seconds),
+                lanes::words(&at)
+            ),
+        ),
+        (None, _) => Statement::new(
             true,
             Reason::MessageRefused,
             format!("partitions whose worker refused a message: {}; see status.attention", listed(&stuck)),

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use lanekeeper_api::{
     reason::Reason,
     status::{LaneAttention, LaneCounts, MAX_ATTENTION},
 };
 use lanekeeper_core::{
     plan::Wait,
-    record::{Blocked, BlockedBy, LaneRecord, LaneState, Record, Report},
+    record::{Blocked, BlockedBy, LaneRecord, LaneState, Record, Report, StallKind, Stalled},
     share,
 };
 
@@ -48,7 +49,29 @@ fn about<'a>(lane: &LaneRecord, reports: &'a [(u32, Report)]) -> impl Iterator<I
 
 /// Whether a lane waits for a person.
 pub(super) fn is_blocked(lane: &LaneRecord, reports: &[(u32, Report)]) -> bool {
-    about(lane, reports).any(|report| report.blocked.is_some() || report.refused.is_some())
+    let needs =
+        |report: &Report| report.blocked.is_some() || report.refused.is_some() || report.stalled.is_some();
+    about(lane, reports).any(needs)
+}
+
+/// What keeps a lane's messages from all its workers; of several who say so, what was seen first.
+pub(super) fn stalled(lane: &LaneRecord, reports: &[(u32, Report)]) -> Option<Stalled> {
+    about(lane, reports)
+        .filter_map(|report| report.stalled)
+        .min_by_key(|stalled| (stalled.since_seconds, stalled.kind))
+}
+
+/// For people, without a full stop.
+pub(super) fn words(stalled: &Stalled) -> &'static str {
+    match stalled.kind {
+        StallKind::SlotHeldElsewhere => "a client that is no worker of the set holds its message or its pin",
+        StallKind::ConsumerPaused => "somebody paused its consumer",
+        StallKind::NothingMoves => "the server delivers nothing, although it is asked",
+    }
+}
+
+pub(super) fn moment(seconds: u64) -> Option<Timestamp> {
+    Timestamp::from_second(i64::try_from(seconds).ok()?).ok()
 }
 
 /// Each lane once.
@@ -71,7 +94,10 @@ pub(super) fn counts(record: &Record, reports: &[(u32, Report)], workers: &[Work
 pub(super) fn attention(record: &Record, reports: &[(u32, Report)], waits: &[Wait]) -> Vec<LaneAttention> {
     let open = record.lanes.iter().filter(|lane| lane.state == LaneState::Open);
     let mut all: Vec<LaneAttention> = open
-        .flat_map(|lane| about(lane, reports).flat_map(|report| reported(lane, report)))
+        .flat_map(|lane| {
+            let said = about(lane, reports).flat_map(|report| reported(lane, report));
+            said.chain(stalled(lane, reports).map(|stalled| kept_from(lane, &stalled)))
+        })
         .chain(waits.iter().filter_map(waiting))
         .collect();
     all.dedup();
@@ -84,6 +110,7 @@ fn reported(lane: &LaneRecord, report: &Report) -> Vec<LaneAttention> {
         partition: number(lane.share.partition()),
         reason: reason.as_str().to_owned(),
         sequence: i64::try_from(sequence).ok(),
+        since: None,
         message: message.chars().take(1024).collect(),
     };
     let blocked = report.blocked.as_ref();
@@ -100,6 +127,16 @@ fn reported(lane: &LaneRecord, report: &Report) -> Vec<LaneAttention> {
     blocked.into_iter().chain(refused).chain(lost).collect()
 }
 
+fn kept_from(lane: &LaneRecord, stalled: &Stalled) -> LaneAttention {
+    LaneAttention {
+        partition: number(lane.share.partition()),
+        reason: Reason::LaneStalled.as_str().to_owned(),
+        sequence: i64::try_from(stalled.sequence).ok(),
+        since: moment(stalled.since_seconds).map(Time),
+        message: format!("{}: {}", stalled.kind.name(), words(stalled)),
+    }
+}
+
 /// Why a lane stands where it stands.
 pub(super) fn reason_of(blocked: &Blocked) -> Reason {
     match blocked.by {
@@ -114,6 +151,7 @@ fn waiting(wait: &Wait) -> Option<LaneAttention> {
         partition: number(partition),
         reason: reason.as_str().to_owned(),
         sequence: None,
+        since: None,
         message,
     };
     match wait {

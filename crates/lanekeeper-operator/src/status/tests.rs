@@ -1,7 +1,7 @@
 use k8s_openapi::jiff::Timestamp;
 use lanekeeper_api::{condition, condition::ConditionType, reason::Reason};
 use lanekeeper_core::{
-    record::{Blocked, Holder, LaneRecord, LaneState, Owner, VERSION},
+    record::{Blocked, Holder, LaneRecord, LaneState, Owner, StallKind, Stalled, VERSION},
     share,
 };
 
@@ -131,6 +131,36 @@ fn a_blocked_lane_is_named_with_its_sequence_and_counted_once() {
     assert_eq!((status.lanes.open, status.lanes.blocked), (1, 1));
     assert_eq!(status.attention.len(), 1);
     assert_eq!(said(&status, ConditionType::Ready), "False/AttemptsExhausted");
+}
+
+#[test]
+fn a_lane_that_stands_still_is_named_once_with_what_keeps_it_where_and_since_when() {
+    let mut found = fine(3);
+    let stalled = |kind, since_seconds| Some(Stalled { kind, sequence: 17, since_seconds });
+    // Both pods of a lane say so.
+    found.reports = vec![
+        (1, Report { stalled: stalled(StallKind::NothingMoves, 90), ..Report::new(2) }),
+        (1, Report { stalled: stalled(StallKind::SlotHeldElsewhere, 60), ..Report::new(2) }),
+    ];
+    let first = status(None, &found, &at(100));
+    assert_eq!(said(&first, ConditionType::Blocked), "True/LaneStalled");
+    assert_eq!(
+        message(&first, ConditionType::Blocked),
+        "partitions whose messages wait and reach no worker: 1; partition 1 at sequence 17, since 1970-01-01T00:01:00Z: a client that is no worker of the set holds its message or its pin"
+    );
+    let [lane] = &first.attention[..] else { panic!("{:?}", first.attention) };
+    assert_eq!((lane.partition, lane.sequence, &lane.since), (1, Some(17), &Some(at(60))));
+    assert!(lane.message.starts_with("SlotHeldElsewhere: "), "{}", lane.message);
+    assert_eq!((first.lanes.open, first.lanes.blocked), (2, 1));
+    assert_eq!(said(&first, ConditionType::Ready), "False/LaneStalled");
+    // A message that needs a person comes first.
+    found.reports.push((2, Report { blocked: Some(Blocked::new(5, "out of stock")), ..Report::new(3) }));
+    let both = status(Some(&first), &found, &at(101));
+    assert_eq!(said(&both, ConditionType::Blocked), "True/AttemptsExhausted");
+    assert_eq!(both.attention.len(), 2);
+    let after = status(Some(&both), &fine(3), &at(102));
+    assert_eq!(said(&after, ConditionType::Blocked), "False/NoneBlocked");
+    assert!(after.attention.is_empty());
 }
 
 #[test]

@@ -123,6 +123,13 @@ impl<H: Handler> Driver<H> {
             Note::Left => tracing::info!(lane, "left the lane"),
             Note::Pinned => tracing::info!(lane, "the lane's messages come to this worker"),
             Note::PinLost => tracing::info!(lane, "the lane's messages come to another worker"),
+            Note::Stalled(stalled) => tracing::error!(
+                lane,
+                sequence = stalled.sequence,
+                kind = stalled.kind.name(),
+                "messages wait and no worker of the set gets them"
+            ),
+            Note::Moving => tracing::info!(lane, "the lane's messages are no longer kept from it"),
             Note::ConsumerGone => tracing::warn!(lane, "the lane's consumer does not exist (any more)"),
             Note::Failed { sequence, attempt, delay, exhausted: false, reason } => {
                 let delay = delay.as_millis();

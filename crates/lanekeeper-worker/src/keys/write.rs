@@ -180,10 +180,11 @@ async fn own(identity: &Identity, incarnation: u64, pin: &str) -> Result<(), KvE
     change(identity, incarnation, |found| {
         let unchanged = Change::Leave(KeyEvent::Left { incarnation });
         let Some(mut key) = found else { return unchanged };
-        if key.retiring || !key.holders.contains(holder) {
+        let owner = Some(Owned { holder: holder.clone(), pin: pin.to_owned() });
+        if key.retiring || !key.holders.contains(holder) || key.owner == owner {
             return unchanged;
         }
-        key.owner = Some(Owned { holder: holder.clone(), pin: pin.to_owned() });
+        key.owner = owner;
         Change::Write(key)
     })
     .await

@@ -8,4 +8,5 @@ mod rules_failing;
 mod rules_membership;
 mod rules_pin;
 mod rules_settling;
+mod rules_witness;
 mod server;

@@ -15,8 +15,8 @@ use super::{
 };
 use crate::{
     invariants::LaneMonitor,
-    lane::{ConsumerFacts, Delivered, Effect, Event, Lane, Note, Options, Outcome, PullStatus},
-    record::{Breaker, ExhaustedPolicy},
+    lane::{Backlog, ConsumerFacts, Delivered, Effect, Event, Lane, Note, Options, Outcome, PullStatus},
+    record::{Breaker, ExhaustedPolicy, Holder},
     release::{self, Seen},
 };
 
@@ -63,6 +63,8 @@ struct Worker {
     running_with: Option<Arc<str>>,
     /// The pin that it noted.
     noted: Option<Arc<str>>,
+    /// It says that the lane stands still.
+    stalled: bool,
     exited: bool,
 }
 
@@ -81,6 +83,7 @@ impl Worker {
             running: None,
             running_with: None,
             noted: None,
+            stalled: false,
             exited: false,
         }
     }
@@ -109,6 +112,10 @@ struct World {
     releases: Vec<Release>,
     workers: Vec<Worker>,
     paused: bool,
+    /// The worker that noted the pin last, and which.
+    owner: Option<(usize, Arc<str>)>,
+    /// Nothing happens that stops the lane, so nobody may say so.
+    never_stalled: bool,
     policy: ExhaustedPolicy,
     /// Completed or put away.
     completed: BTreeSet<u64>,
@@ -126,6 +133,8 @@ impl World {
             releases: Vec::new(),
             workers: Vec::new(),
             paused: false,
+            owner: None,
+            never_stalled: false,
             completed: BTreeSet::new(),
             subject: subject_of(assignment(1).share),
             messages: 0,
@@ -140,6 +149,7 @@ impl World {
 
     fn start(&mut self, index: usize) {
         self.workers[index] = Worker::new();
+        self.owner.take_if(|(owner, _)| *owner == index);
         self.connect(index);
         self.assign(index);
     }
@@ -215,13 +225,14 @@ impl World {
                 assert!(self.now < *until);
                 Up::Publish { sequence: sequence(*message), token: *token }
             }
-            Effect::Inspect { token } if worker.connected => Up::Inspect { token: *token },
+            Effect::Inspect { token } if worker.connected => Up::Inspect { token: *token, asked: self.now },
             Effect::Inspect { token } => return self.tell(index, Event::InspectFailed { token: *token }),
             Effect::Join { incarnation } => {
                 let incarnation = *incarnation;
                 return self.tell(index, Event::Joined { incarnation, retiring: false, excused: None });
             }
             Effect::Leave { incarnation, .. } => {
+                self.owner.take_if(|(owner, _)| *owner == index);
                 return self.tell(index, Event::Left { incarnation: *incarnation });
             }
             Effect::Handle { message, .. } => {
@@ -248,13 +259,18 @@ impl World {
             }
             Effect::Own { pin, .. } => {
                 worker.noted = Some(Arc::clone(pin));
+                self.owner = Some((index, Arc::clone(pin)));
                 return;
             }
-            Effect::Breaker { .. }
-            | Effect::Excuse { .. }
-            | Effect::Forget { .. }
-            | Effect::Report(_)
-            | Effect::Note(_) => return,
+            Effect::Report(report) => {
+                worker.stalled = report.stalled.is_some();
+                let alarm = worker.stalled && self.never_stalled;
+                assert!(!alarm, "worker {index}: {report:?}\n{}", self.history.join("\n"));
+                return;
+            }
+            Effect::Breaker { .. } | Effect::Excuse { .. } | Effect::Forget { .. } | Effect::Note(_) => {
+                return;
+            }
         };
         if worker.connected {
             let at = (self.now + worker.delay).max(worker.up.back().map_or(Duration::ZERO, |last| last.0));
@@ -387,14 +403,40 @@ impl World {
                 self.tell(index, Event::NotStored { token, reason: "full".into() });
             }
             Down::Answer { token } => self.tell(index, Event::Answered { token }),
-            Down::Facts { token, ack_pending, pin } => {
-                let facts = ConsumerFacts { shortest_wait: WAIT, max_ack_pending: 1, ack_pending, pin };
+            Down::Facts { token, asked, waiting, delivered, out, pin } => {
+                let facts = ConsumerFacts {
+                    shortest_wait: WAIT,
+                    max_ack_pending: 1,
+                    ack_pending: out,
+                    pin: pin.clone(),
+                };
                 self.tell(index, Event::Consumer { token, facts });
+                let backlog = Backlog {
+                    incarnation: 1,
+                    asked,
+                    asked_seconds: asked.as_secs(),
+                    waiting,
+                    out,
+                    delivered,
+                    floor: delivered - out,
+                    paused: false,
+                    pin,
+                    siblings: self.siblings(index),
+                    noted: self.owner.as_ref().map(|(_, pin)| Arc::clone(pin)),
+                    noted_by_sibling: self.owner.as_ref().is_some_and(|(owner, _)| *owner != index),
+                };
+                self.tell(index, Event::Backlog(Box::new(backlog)));
             }
             Down::WrongPin { pull } => {
                 self.tell(index, Event::PullEnded { pull, status: PullStatus::WrongPin });
             }
         }
+    }
+
+    fn siblings(&self, index: usize) -> Vec<Holder> {
+        let others = self.workers.iter().enumerate();
+        let others = others.filter(|(other, worker)| *other != index && !worker.exited);
+        others.map(|(other, _)| Holder { pod: other.to_string(), instance: String::new() }).collect()
     }
 
     fn suffer(&mut self, trouble: Trouble) {
@@ -499,6 +541,26 @@ fn trouble() -> impl Strategy<Value = Trouble> {
     ]
 }
 
+/// What is usual, or is over by itself before anybody must hear of it.
+fn usual() -> impl Strategy<Value = Trouble> {
+    let worker = 0usize..2;
+    let outcome = prop_oneof![
+        3 => Just(Outcome::Done),
+        2 => Just(Outcome::Retry { reason: "no".into(), after: None }),
+        1 => Just(Outcome::Retry { reason: "later".into(), after: Some(seconds(20)) }),
+        1 => Just(Outcome::Permanent { reason: "400".into() }),
+        1 => Just(Outcome::Wait { reason: "503".into(), after: seconds(60) }),
+    ];
+    prop_oneof![
+        8 => prop_oneof![1u64..3_000, 3_000u64..60_000].prop_map(Trouble::Pass),
+        4 => (worker.clone(), outcome).prop_map(|(worker, outcome)| Trouble::Handled(worker, outcome)),
+        2 => (worker, 1_000u64..60_000).prop_map(|(worker, time)| Trouble::Freeze(worker, time)),
+        2 => Just(Trouble::Unpin),
+        1 => Just(Trouble::DeleteInHand),
+        1 => any::<bool>().prop_map(Trouble::Pause),
+    ]
+}
+
 /// What happens to workers, without anything that breaks one of the two locks by itself.
 fn death() -> impl Strategy<Value = Trouble> {
     let worker = 0usize..3;
@@ -545,6 +607,22 @@ proptest! {
         world.recover();
         let missing: Vec<u64> = (1..=MESSAGES).filter(|q| !world.completed.contains(q)).collect();
         prop_assert!(missing.is_empty(), "{missing:?} never completed\n{}", world.history.join("\n"));
+        prop_assert!(world.workers.iter().all(|worker| !worker.stalled), "{}", world.history.join("\n"));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #[test]
+    fn slow_handlers_retries_frozen_workers_and_lost_pins_never_look_like_a_lane_that_stands_still(
+        troubles in prop::collection::vec(usual(), 0..60)
+    ) {
+        let mut world = World::new(2, ExhaustedPolicy::Block);
+        world.never_stalled = true;
+        for trouble in troubles {
+            world.suffer(trouble);
+        }
+        world.recover();
     }
 }
 

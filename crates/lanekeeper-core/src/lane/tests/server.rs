@@ -38,6 +38,7 @@ pub(super) enum Up {
     Unpin,
     Inspect {
         token: u64,
+        asked: Duration,
     },
     /// A dead letter.
     Publish {
@@ -56,7 +57,7 @@ pub(super) enum Down {
     Answer { token: u64 },
     Stored { token: u64 },
     NotStored { token: u64 },
-    Facts { token: u64, ack_pending: u64, pin: Option<Arc<str>> },
+    Facts { token: u64, asked: Duration, waiting: u64, delivered: u64, out: u64, pin: Option<Arc<str>> },
 }
 
 #[derive(Debug)]
@@ -188,10 +189,11 @@ impl Server {
                 self.dead.insert(sequence);
                 self.out.push((worker, Down::Stored { token }));
             }
-            Up::Inspect { token } => {
-                let ack_pending = u64::from(self.pending.is_some());
+            Up::Inspect { token, asked } => {
+                let out = u64::from(self.pending.is_some());
                 let pin = self.pin.as_ref().map(|(pin, _)| Arc::clone(pin));
-                self.out.push((worker, Down::Facts { token, ack_pending, pin }));
+                let (delivered, waiting) = (self.delivered, self.last - self.delivered);
+                self.out.push((worker, Down::Facts { token, asked, waiting, delivered, out, pin }));
             }
         }
         self.serve(now);
