@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
+/// How long something asked of a cluster may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
 /// The time since then, in its largest unit that is at least two: `90s` rather than `1m`.
 pub(crate) fn since(then: Timestamp, now: Timestamp) -> String {
     let seconds = now.as_second().saturating_sub(then.as_second()).max(0);

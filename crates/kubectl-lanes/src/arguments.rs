@@ -155,6 +155,18 @@ pub(crate) enum Command {
         #[arg(long, conflicts_with = "key")]
         subject: Option<String>,
     },
+    /// Show which keys take the lanes' time, as their workers counted it in the last minutes.
+    Keys {
+        /// The set.
+        set: String,
+        /// How many keys are shown.
+        #[arg(long, value_name = "NUMBER", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
+        top: u16,
+        /// Ask whoever answers at this address of this machine, a forwarded port 9797 of a worker, instead of all workers
+        /// through the API server. Can be given several times.
+        #[arg(long = "worker", value_name = "HOST:PORT")]
+        workers: Vec<String>,
+    },
     /// Show the version of this plugin.
     Version,
 }
@@ -198,6 +210,8 @@ mod tests {
             "status orders --until-settled",
             "status orders -w --timeout 5",
             "plan orders",
+            "keys",
+            "keys orders --top 0",
             "plan --partitions 4",
         ] {
             assert!(parse(line).is_err(), "{line}");

@@ -1,6 +1,6 @@
 //! Reading from the Kubernetes API server. I/O.
 
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::{
     Api, Client, Config, Resource, ResourceExt,
     api::ListParams,
@@ -98,6 +98,22 @@ impl Cluster {
             owners.into_iter().any(|owner| owner.kind == "OrderedPartitionSet" && owner.name == set)
         };
         Ok(found.items.into_iter().filter(of_the_set).collect())
+    }
+}
+
+impl Cluster {
+    /// The running pods of a set's workers, by name.
+    pub(crate) async fn workers(&self, set: &str) -> Result<Vec<Pod>, ClusterError> {
+        self.set(set).await?;
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
+        let ours = format!("app.kubernetes.io/name=lanekeeper-worker,lanekeeper.dev/set={set}");
+        let found = pods.list(&ListParams::default().labels(&ours).fields("status.phase=Running")).await;
+        let found =
+            found.map_err(|error| unreadable(format!("pods in namespace {}", self.namespace), error))?;
+        let mut found = found.items;
+        found.retain(|pod| pod.metadata.deletion_timestamp.is_none());
+        found.sort_by_key(ResourceExt::name_any);
+        Ok(found)
     }
 }
 

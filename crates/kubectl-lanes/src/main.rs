@@ -7,6 +7,7 @@ mod age;
 mod arguments;
 mod audit;
 mod cluster;
+mod keys;
 mod lane;
 mod look;
 mod place;
@@ -42,6 +43,8 @@ enum Failure {
     NoStream { set: String, stream: String },
     #[error(transparent)]
     Preview(#[from] preview::PreviewError),
+    #[error(transparent)]
+    Keys(#[from] keys::KeysError),
     #[error(transparent)]
     Watch(#[from] watch::WatchError),
     #[error("the answer cannot be written as JSON: {0}")]
@@ -125,6 +128,11 @@ async fn run(arguments: Arguments) -> Result<String, Failure> {
             let set = cluster.set(&set).await?;
             let preview = plan(&cluster, &set, partitions, (!no_nats).then_some(&nats)).await?;
             write(format, &preview, preview::render)
+        }
+        Command::Keys { set, top, workers } => {
+            let cluster = Cluster::connect(&arguments.connection).await?;
+            let keys = keys::keys(&cluster, &set, top.into(), &workers).await?;
+            write(format, &keys, keys::render)
         }
         Command::Where { set, key, subject } => {
             let cluster = Cluster::connect(&arguments.connection).await?;

@@ -8,6 +8,7 @@ pub mod consumer;
 pub mod dead_letter;
 pub mod fence;
 pub mod hash;
+pub mod hot_keys;
 pub mod invariants;
 pub mod journal;
 pub mod lane;

@@ -31,6 +31,7 @@ use tracing::Instrument;
 
 use crate::{
     handler::{Handler, HandlerError},
+    hot::Hot,
     journal::Journal,
     keys::{Identity, KeyCommand, KeyEvent, Keys},
     metrics::Metrics,
@@ -92,6 +93,7 @@ pub(crate) struct Driver<H> {
     handler: Arc<H>,
     board: Arc<Board>,
     metrics: Arc<Metrics>,
+    hot: Arc<Hot>,
     start: Instant,
     /// The latest assignment that was read.
     assignment: Option<Arc<Assignment>>,
@@ -101,6 +103,8 @@ pub(crate) struct Driver<H> {
     arrived: u64,
     running: Option<Running>,
     running_since: Duration,
+    /// Of the message whose handler runs.
+    running_key: Option<String>,
     /// When the present event happened: the clock is read once for each.
     now: Duration,
     background: (mpsc::UnboundedSender<Background>, mpsc::UnboundedReceiver<Background>),
@@ -123,6 +127,7 @@ pub(crate) struct Parts<H> {
     pub(crate) handler: Arc<H>,
     pub(crate) board: Arc<Board>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) hot: Arc<Hot>,
     pub(crate) set: SetName,
     pub(crate) stream: String,
     pub(crate) grace: Option<Duration>,
@@ -143,6 +148,7 @@ impl<H: Handler> Driver<H> {
             handler: parts.handler,
             board: parts.board,
             metrics: parts.metrics,
+            hot: parts.hot,
             start: now,
             assignment: None,
             handler_timeout: None,
@@ -150,6 +156,7 @@ impl<H: Handler> Driver<H> {
             arrived: 0,
             running: None,
             running_since: Duration::ZERO,
+            running_key: None,
             now: Duration::ZERO,
             background: mpsc::unbounded_channel(),
             heard: now,
@@ -248,8 +255,8 @@ impl<H: Handler> Driver<H> {
     }
 
     async fn handled(&mut self, result: Result<(), HandlerError>) {
-        self.running = None;
-        self.metrics.handling(self.start.elapsed().saturating_sub(self.running_since));
+        let took = self.stopped_running();
+        self.metrics.handling(took);
         let (ending, outcome) = match result {
             Ok(()) => (Ending::Done, Outcome::Done),
             Err(HandlerError::Retry { reason, after }) => (Ending::Failed, Outcome::Retry { reason, after }),
@@ -264,6 +271,16 @@ impl<H: Handler> Driver<H> {
             self.journal.ended(ending, &self.metrics).await;
         }
         self.tell(Event::Handled(outcome)).await;
+    }
+
+    /// The handler is not running any more; how long it did.
+    fn stopped_running(&mut self) -> Duration {
+        self.running = None;
+        let took = self.start.elapsed().saturating_sub(self.running_since);
+        if let Some(key) = self.running_key.take() {
+            self.hot.add(&key, took);
+        }
+        took
     }
 
     async fn arrived(&mut self, arrival: Arrival) {

@@ -29,6 +29,7 @@ mod driver;
 mod environment;
 mod exec;
 mod handler;
+mod hot;
 mod http;
 pub mod install;
 mod journal;

@@ -12,10 +12,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing::Instrument;
 
 use crate::{
-    admin,
+    admin::{self, Admin},
     driver::{Driver, Parts},
     environment::{Environment, EnvironmentError, HandlerVariable},
     handler::Handler,
+    hot::Hot,
     journal::Journal,
     keys::{Identity, Keys},
     metrics::Metrics,
@@ -145,9 +146,10 @@ impl Worker {
     async fn serve(self, handler: impl Handler, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
         let handler = Arc::new(handler);
         let metrics = Arc::new(Metrics::new(&self.set, self.partition));
+        let hot = Arc::new(Hot::new(self.partition));
         if let Some(address) = self.admin {
-            let (board, metrics) = (Arc::clone(&self.board), Arc::clone(&metrics));
-            let address = admin::serve(address, board, metrics, Arc::clone(&handler))
+            let (board, metrics, hot) = (Arc::clone(&self.board), Arc::clone(&metrics), Arc::clone(&hot));
+            let address = admin::serve(address, Admin { board, metrics, hot, handler: Arc::clone(&handler) })
                 .await
                 .map_err(|error| RunError::Admin { address, error })?;
             tracing::info!(%address, "health and metrics");
@@ -175,6 +177,7 @@ impl Worker {
             handler: Arc::clone(&handler),
             board: self.board,
             metrics,
+            hot,
             set,
             stream: self.stream,
             grace: self.grace,

@@ -50,4 +50,10 @@ async fn the_plugin_forwards_a_port_to_nats_shows_what_a_change_would_do_and_wat
     let lines = String::from_utf8_lossy(&output.stdout);
     assert!(lines.lines().last().is_some_and(|line| line.contains("4  open 0 to 3")), "{lines}");
     story.wait_for_all_in_order().await;
+
+    // Each worker's port is forwarded, and the worker takes that for its own pod.
+    let output = plugin(&story, &["keys", SET, "--top", "3", "-o", "json"]);
+    let told: Value = serde_json::from_slice(&output.stdout).expect("the answer is JSON");
+    assert_eq!(told["keys"].as_array().unwrap().len(), 3, "{told}");
+    assert!(told["notAsked"].is_null(), "{told}");
 }

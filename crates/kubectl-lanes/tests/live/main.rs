@@ -10,6 +10,7 @@ mod rig;
 
 mod audit;
 mod calling;
+mod keys;
 mod plan;
 mod reach;
 mod watch;

@@ -68,7 +68,7 @@ impl<H: Handler> Driver<H> {
             }
             Effect::Handle { message, attempt } => self.handle(message, attempt).await,
             Effect::Cancel => {
-                self.running = None;
+                self.stopped_running();
                 self.journal.stopped();
             }
             Effect::Forget { message } => self.known.retain(|known| known.id != message),
@@ -95,6 +95,7 @@ impl<H: Handler> Driver<H> {
         }
         let handler = Arc::clone(&self.handler);
         self.running_since = self.now;
+        self.running_key = Some(message.key());
         self.running = Some(Box::pin(async move { handler.handle(&message).await }));
     }
 
