@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    lane::{Delivered, Effect, Event, Note, Outcome},
+    lane::{Delivered, Effect, Event, Note, Outcome, PullStatus},
     record::{Assignment, Breaker, ExhaustedPolicy},
     retry,
 };
@@ -94,6 +94,8 @@ struct Message {
     deliveries: u64,
     subject: String,
     deadline: Duration,
+    /// From then on its pin may be another's, and with it the message.
+    pinned_until: Option<Duration>,
 }
 
 /// An account of what a lane was told and did.
@@ -109,6 +111,8 @@ pub struct LaneMonitor {
     pulls: BTreeMap<u64, Duration>,
     messages: BTreeMap<u64, Message>,
     progress: BTreeMap<u64, (u64, Duration)>,
+    /// When renewals of the pin were sent.
+    renewals: BTreeMap<u64, Duration>,
     /// The message whose handler runs.
     handling: Option<u64>,
     /// A completed sequence whose ack is not confirmed, with the first token of its acks.
@@ -179,11 +183,13 @@ impl LaneMonitor {
                     self.wait.map_or(Duration::ZERO, |wait| wait.saturating_sub(facts.shortest_wait));
                 for message in self.messages.values_mut() {
                     message.deadline = message.deadline.saturating_sub(shorter);
+                    message.pinned_until = message.pinned_until.map(|until| until.saturating_sub(shorter));
                 }
                 self.wait = Some(facts.shortest_wait);
             }
             Event::Delivered(delivered) => self.arrived(now, delivered),
             Event::Answered { token } => self.confirmed(now, *token),
+            Event::PullEnded { pull, status } => self.pull_ended(*pull, *status),
             Event::Handled(outcome) => {
                 let handled = self.handling.take().and_then(|message| self.messages.get(&message));
                 let Some(message) = handled.filter(|message| now < message.deadline) else { return };
@@ -235,6 +241,12 @@ impl LaneMonitor {
                     self.progress.insert(*token, (*message, now));
                     while self.progress.len() > 64 {
                         self.progress.pop_first();
+                    }
+                }
+                Effect::Renew(renewal) => {
+                    self.renewals.insert(renewal.id, now);
+                    while self.renewals.len() > 64 {
+                        self.renewals.pop_first();
                     }
                 }
                 Effect::DeadLetter { message, token, .. } => {
@@ -331,6 +343,7 @@ impl LaneMonitor {
             deliveries: delivered.deliveries,
             subject: delivered.subject.to_owned(),
             deadline,
+            pinned_until: delivered.pin.map(|_| deadline),
         };
         // The same message again while its handler runs: it is that handler's now.
         if let Some(running) = self.handling
@@ -340,6 +353,17 @@ impl LaneMonitor {
             self.handling = Some(delivered.message);
         }
         self.messages.insert(delivered.message, message);
+    }
+
+    /// A renewal that the server took note of kept the pin.
+    fn pull_ended(&mut self, pull: u64, status: PullStatus) {
+        let Some(sent) = self.renewals.remove(&pull) else { return };
+        if matches!(status, PullStatus::Expired | PullStatus::TooLarge) {
+            let until = sent + self.wait.unwrap_or_default();
+            for message in self.messages.values_mut() {
+                message.pinned_until = message.pinned_until.map(|before| before.max(until));
+            }
+        }
     }
 
     fn confirmed(&mut self, now: Duration, token: u64) {
@@ -409,7 +433,8 @@ impl LaneMonitor {
         let Some(message) = self.messages.remove(&id) else { return };
         let again = self.messages.values().any(|other| other.sequence == message.sequence);
         let unconfirmed = self.unconfirmed.is_some_and(|(sequence, _)| sequence == message.sequence);
-        if !again && unconfirmed && now >= message.deadline {
+        let deadline = message.pinned_until.map_or(message.deadline, |until| until.min(message.deadline));
+        if !again && unconfirmed && now >= deadline {
             // Given up: it may have become another's, who is free to go on.
             self.unconfirmed = None;
         }

@@ -157,6 +157,19 @@ fn what_was_completed_is_acknowledged_though_the_pin_is_anothers() {
 }
 
 #[test]
+fn what_was_completed_is_given_up_when_the_pin_may_have_lapsed_and_the_lane_asks_on() {
+    let mut rig = Rig::pinned();
+    rig.deliver(1, 1);
+    // The message is kept alive; that the pin was renewed is not heard of.
+    assert_eq!(renewals(&rig.pass(seconds(5))).len(), 1);
+    rig.answer_last();
+    assert_eq!(acks(&rig.done()), [true]);
+    let effects = rig.pass(seconds(10));
+    assert!(notes(&effects).contains(&Note::Lost(1)), "{effects:?}");
+    assert_eq!(pulls(&effects), 1);
+}
+
+#[test]
 fn an_old_pull_that_is_refused_late_says_nothing_of_a_newer_pin() {
     let mut rig = Rig::pinned();
     rig.deliver(1, 1);
