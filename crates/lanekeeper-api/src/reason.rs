@@ -120,6 +120,8 @@ reasons! {
     MessageDropped,
     /// Messages of a lane wait and no worker of the set gets them: another client holds the lane's message or its pin, somebody paused the consumer, or the server delivers nothing. `status.attention` says which, at which sequence and since when. It clears itself.
     LaneStalled,
+    /// A message was skipped by order of a person, who is named with the reason; an Event for each partition's last one.
+    MessageSkipped,
     /// A worker got a message that does not belong to its lane, and refused it.
     MessageRefused,
     /// A worker lost its message's deadline and waits for it to be delivered again.

@@ -53,6 +53,18 @@ pub fn message_id(set: &SetName, stream: &str, fence: Fence) -> String {
     format!("lanekeeper-dlq {set} {stream} {fence}")
 }
 
+/// The same for each time that the same dead letter is published again: within the window of the message's own stream it is
+/// stored once. The publisher's own id is not used again: within that window the stream would take the message for the first
+/// one.
+pub fn replay_id(set: &SetName, stream: &str, fence: Fence) -> String {
+    format!("lanekeeper-replay {set} {stream} {fence}")
+}
+
+/// What [`REPLAY_OF`] says: the stream and the fence of the message that failed.
+pub fn replay_of(stream: &str, fence: Fence) -> String {
+    format!("{stream} {fence}")
+}
+
 /// Where the dead letters of a set go.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct DeadLetters {

@@ -14,6 +14,7 @@ pub mod journal;
 pub mod lane;
 pub mod mapping;
 pub mod names;
+pub mod order;
 pub mod plan;
 pub mod record;
 pub mod release;

@@ -193,6 +193,30 @@ impl Mapping {
         Some(fnv1a32(self.key_of(original)?.into_iter().map(str::as_bytes)))
     }
 
+    /// The filter that has exactly the stored messages of one key, given by its tokens in the order in which they are
+    /// hashed; `None` when their number is wrong.
+    pub fn key_filter(&self, key: &[&str]) -> Option<String> {
+        if key.len() != self.key_tokens.len() {
+            return None;
+        }
+        let hash = fnv1a32(key.iter().map(|token| token.as_bytes()));
+        let mut filter = format!("{LANES}.{}.", self.stream);
+        for modulus in self.moduli() {
+            write_to(&mut filter, format_args!("{}.", hash % modulus));
+        }
+        let mut wildcard = 0;
+        let tokens = self.source.as_str().split('.').map(|token| {
+            if token != "*" {
+                return token;
+            }
+            wildcard += 1;
+            let of_key = self.key_tokens.iter().position(|number| *number == wildcard);
+            of_key.map_or(token, |index| key[index])
+        });
+        filter.push_str(&tokens.collect::<Vec<_>>().join("."));
+        Some(filter)
+    }
+
     fn moduli(&self) -> impl Iterator<Item = u32> + use<> {
         (1..=self.max_partitions.ilog2()).map(|level| 1 << level)
     }

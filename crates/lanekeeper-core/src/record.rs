@@ -6,7 +6,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{mapping::Mapping, share::Share};
+use crate::{
+    mapping::Mapping,
+    order::{Order, OrderResult},
+    share::Share,
+};
 
 /// The version written into each value.
 pub const VERSION: u32 = 1;
@@ -154,12 +158,28 @@ pub struct LaneKey {
     /// The message at which the breaker opened. Means nothing any more once the lane is past it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub breaker: Option<u64>,
+    /// What persons want done that is not done yet, the oldest first. No more are taken than
+    /// [`crate::order::MAX_ORDERS`]; a lane that succeeds several may inherit more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub orders: Vec<Order>,
+    /// What came of the last orders, the oldest first; at most [`crate::order::MAX_ORDERS`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub results: Vec<OrderResult>,
 }
 
 impl LaneKey {
     /// A lane that nobody joined yet.
     pub fn new() -> Self {
-        Self { v: VERSION, retiring: false, holders: Vec::new(), excused: None, owner: None, breaker: None }
+        Self {
+            v: VERSION,
+            retiring: false,
+            holders: Vec::new(),
+            excused: None,
+            owner: None,
+            breaker: None,
+            orders: Vec::new(),
+            results: Vec::new(),
+        }
     }
 }
 
@@ -358,6 +378,18 @@ pub struct Stalled {
     pub since_seconds: u64,
 }
 
+/// A message that was acknowledged without the handler because a person said so.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Skipped {
+    /// The message.
+    pub sequence: u64,
+    /// Why, in the person's words.
+    pub reason: String,
+    /// Who it was, as their plugin says.
+    pub by: String,
+}
+
 /// What a pod says of its partition: written by the worker, only when its meaning changes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -382,6 +414,9 @@ pub struct Report {
     /// Set while messages wait and nobody of the set gets them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalled: Option<Stalled>,
+    /// The last message that was skipped by order of a person. It stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<Skipped>,
 }
 
 impl Report {
@@ -395,6 +430,7 @@ impl Report {
             lost: None,
             dropped: None,
             stalled: None,
+            skipped: None,
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod consumers;
 mod messages;
+mod one;
 mod stored;
 mod wire;
 
@@ -22,6 +23,7 @@ pub use consumers::{consumer, consumers};
 pub use messages::{
     Followed, From, Keeping, MessagesError, StoredMessage, follow, keeping, last_under, messages,
 };
+pub use one::{WholeMessage, message, next_under};
 pub use stored::{Stored, stored_after, stored_between};
 pub(crate) use wire::{ConsumerInfo, Object, StreamInfo};
 

@@ -1,4 +1,4 @@
-//! Publishing a message into a stream so that it is known to be there.
+//! Publishing a message into a stream so that it is known to be there; and deleting one.
 //!
 //! A server that answers `duplicate` may be wrong: after a change of the stream's leader it was seen to say so of a message
 //! that it never stored. So what it says it has is read back before anybody relies on it.
@@ -8,10 +8,12 @@ use std::time::Instant;
 use async_nats::{HeaderMap, connection::State, header};
 use bytes::Bytes;
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use crate::{
     api::{ApiError, read_answer},
     connection::{Connection, RequestError},
+    observe,
 };
 
 /// A message for a stream.
@@ -113,4 +115,21 @@ async fn read_back(connection: &Connection, stream: &str, sequence: u64, id: &st
     let found = stored.get_raw_message(sequence).await.map_err(|error| not_there(format!(" ({error})")))?;
     let has = found.headers.get(header::NATS_MESSAGE_ID).map(async_nats::HeaderValue::as_str);
     if has == Some(id) { Ok(()) } else { Err(not_there(String::new())) }
+}
+
+/// Deletes one message from a stream; `false` when it is not there (any more).
+pub async fn remove(connection: &Connection, stream: &str, sequence: u64) -> Result<bool, ApiError> {
+    let operation = format!("STREAM.MSG.DELETE.{stream}");
+    let body = json!({ "seq": sequence, "no_erase": true });
+    match connection.api::<Value>(&operation, &body).await {
+        Ok(_) => Ok(true),
+        // Servers have several words for what is not there, so they are asked.
+        Err(error @ ApiError::Refused { .. }) => {
+            match observe::message(connection, stream, sequence).await? {
+                Some(_) => Err(error),
+                None => Ok(false),
+            }
+        }
+        Err(error) => Err(error),
+    }
 }

@@ -17,7 +17,7 @@ use kube::{
 use lanekeeper_api::OrderedPartitionSet;
 
 use crate::{
-    connections::Connections, dead_letters::Dropped, deployments::Settled, events::Events, fences::Fences,
+    connections::Connections, dead_letters::GivenUp, deployments::Settled, events::Events, fences::Fences,
     holders::Ends, metrics::Metrics, retries::Retries, settings::Settings, watches::Watches,
 };
 
@@ -43,8 +43,8 @@ pub struct Context {
     pub fences: Fences,
     /// Pods whose end was seen.
     pub ends: Ends,
-    /// Messages that were dropped.
-    pub dropped: Dropped,
+    /// Messages that were dropped or skipped.
+    pub given_up: GivenUp,
     /// When floors were recorded.
     pub checkpoints: Checkpoints,
     /// Failures in a row.
@@ -69,7 +69,7 @@ impl Context {
             watches: Watches::default(),
             fences: Fences::default(),
             ends: Ends::default(),
-            dropped: Dropped::default(),
+            given_up: GivenUp::default(),
             checkpoints: Checkpoints::default(),
             retries: Retries::default(),
             settled: Settled::default(),
@@ -83,7 +83,7 @@ impl Context {
         self.fences.forget(uid);
         self.retries.forget(uid);
         self.checkpoints.forget(uid);
-        self.dropped.forget(uid);
+        self.given_up.forget(uid);
         self.connections.forget(uid);
         self.metrics.ready(uid, None);
     }

@@ -1,4 +1,4 @@
-//! Dead letters: the stream that takes them, and news of messages that were dropped. I/O.
+//! Dead letters: the stream that takes them, and news of messages that were dropped or skipped. I/O.
 
 use std::{
     collections::HashMap,
@@ -76,29 +76,47 @@ fn words(error: &ProvisionError) -> String {
     }
 }
 
-/// The last message that each worker dropped, as far as it was said.
+/// Whose report it is (the set's uid and the key), and of what kind the message.
+type About = (String, String, Reason);
+
+/// The last message that each worker dropped, and the last that it skipped by order, as far as it was said.
 #[derive(Debug, Default)]
-pub struct Dropped {
-    said: Mutex<HashMap<(String, String), (u64, u64)>>,
+pub struct GivenUp {
+    said: Mutex<HashMap<About, (u64, u64)>>,
 }
 
-impl Dropped {
+impl GivenUp {
     /// Says what is new in the report of a worker of a set.
     pub fn tell(&self, uid: &str, one: &Reported, news: &mut News) {
-        let Some(dropped) = &one.report.dropped else { return };
-        let now = (one.report.incarnation, dropped.sequence);
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.insert((uid.to_owned(), one.key.clone()), now) != Some(now) {
+        let partition = one.partition;
+        if let Some(dropped) = &one.report.dropped
+            && self.is_new(uid, one, Reason::MessageDropped, dropped.sequence)
+        {
             let message = format!(
-                "partition {} dropped the message at sequence {}, as spec.onExhausted.policy says: {}",
-                one.partition, dropped.sequence, dropped.reason
+                "partition {partition} dropped the message at sequence {}, as spec.onExhausted.policy says: {}",
+                dropped.sequence, dropped.reason
             );
             news.warn(Reason::MessageDropped, message);
         }
+        if let Some(skipped) = &one.report.skipped
+            && self.is_new(uid, one, Reason::MessageSkipped, skipped.sequence)
+        {
+            let message = format!(
+                "partition {partition} skipped the message at sequence {}, as {} ordered: {}",
+                skipped.sequence, skipped.by, skipped.reason
+            );
+            news.warn(Reason::MessageSkipped, message);
+        }
+    }
+
+    fn is_new(&self, uid: &str, one: &Reported, reason: Reason, sequence: u64) -> bool {
+        let now = (one.report.incarnation, sequence);
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.insert((uid.to_owned(), one.key.clone(), reason), now) != Some(now)
     }
 
     /// A set that is gone leaves nothing behind.
     pub fn forget(&self, uid: &str) {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).retain(|(of, _), _| of != uid);
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).retain(|(of, ..), _| of != uid);
     }
 }

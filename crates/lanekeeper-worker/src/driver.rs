@@ -329,6 +329,7 @@ impl<H: Handler> Driver<H> {
                 Event::Joined { incarnation, retiring, excused }
             }
             KeyEvent::BreakerOpen { incarnation, sequence } => Event::BreakerOpen { incarnation, sequence },
+            KeyEvent::Orders { incarnation, orders } => Event::Orders { incarnation, orders },
             KeyEvent::JoinRefused { incarnation } => Event::JoinRefused { incarnation },
             KeyEvent::JoinFailed { incarnation } => Event::JoinFailed { incarnation },
             KeyEvent::Left { incarnation } => Event::Left { incarnation },

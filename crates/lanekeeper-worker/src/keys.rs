@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use lanekeeper_core::{
     names::SetName,
+    order::{Order, OrderResult},
     record::{Assignment, Excused, Holder, LaneKey, Report},
 };
 use lanekeeper_nats::Bucket;
@@ -30,6 +31,7 @@ pub(crate) enum KeyEvent {
     Key { incarnation: u64, retiring: bool, excused: Option<Excused> },
     Joined { incarnation: u64, retiring: bool, excused: Option<Excused> },
     BreakerOpen { incarnation: u64, sequence: u64 },
+    Orders { incarnation: u64, orders: Vec<Order> },
     JoinRefused { incarnation: u64 },
     JoinFailed { incarnation: u64 },
     Left { incarnation: u64 },
@@ -44,6 +46,8 @@ pub(crate) enum KeyCommand {
     Excuse { incarnation: u64, excused: Excused },
     Own { incarnation: u64, pin: Arc<str> },
     Breaker { incarnation: u64, sequence: u64 },
+    OrderBegun { incarnation: u64, id: String },
+    OrderEnded { incarnation: u64, result: OrderResult },
     Report(Report),
 }
 

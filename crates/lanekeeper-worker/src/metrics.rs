@@ -43,6 +43,7 @@ pub(crate) struct Metrics {
     failed: Counter,
     duplicates: Counter,
     skipped: Counter,
+    ordered_skips: Counter,
     refused: Counter,
     stale: Counter,
     overtaken: Counter,
@@ -92,6 +93,8 @@ impl Metrics {
             counter("duplicates", "Messages acknowledged without the handler: completed here before");
         let skipped =
             counter("skipped", "Messages acknowledged without the handler: settled by a predecessor");
+        let ordered_skips =
+            counter("ordered_skips", "Messages acknowledged without the handler: a person ordered it");
         let refused = counter("refused", "Messages refused because they do not belong to the lane");
         let stale = counter("stale", "Messages dropped because they arrived past their deadline");
         let overtaken = counter("overtaken", "Messages dropped because another one was out");
@@ -150,6 +153,7 @@ impl Metrics {
             failed,
             duplicates,
             skipped,
+            ordered_skips,
             refused,
             stale,
             overtaken,
@@ -179,6 +183,7 @@ impl Metrics {
             Note::Failed { .. } => &self.failed,
             Note::Duplicate(_) => &self.duplicates,
             Note::Covered(_) => &self.skipped,
+            Note::Skipped { .. } => &self.ordered_skips,
             Note::Refused { .. } => &self.refused,
             Note::Stale(_) => &self.stale,
             Note::Overtaken(_) => &self.overtaken,

@@ -104,6 +104,13 @@ async fn why_a_lane_stands_and_what_was_dropped_is_said() {
         let attention = rig.get("orders").await.status.unwrap().attention;
         assert_eq!(attention[0].reason, reason);
     }
+    report["skipped"] = json!({"sequence": 7, "reason": "seen before", "by": "ann"});
+    bucket.put_json(&key, &report, Some(revision)).await.unwrap();
+    rig.wait_event(
+        "MessageSkipped",
+        "partition 0 skipped the message at sequence 7, as ann ordered: seen before",
+    )
+    .await;
     assert_eq!(rig.events("MessageDropped").await.len(), 1, "said once");
     operator.stop().await;
 }

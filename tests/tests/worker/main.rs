@@ -13,6 +13,7 @@ mod following;
 mod http;
 mod journal;
 mod order;
+mod orders;
 mod owners;
 mod pins;
 mod process;

@@ -9,6 +9,7 @@ use std::{
 
 use crate::{
     lane::{Delivered, Effect, Event, Note, Outcome, PullStatus},
+    order::{Order, Verb},
     record::{Assignment, Breaker, ExhaustedPolicy},
     retry,
 };
@@ -33,6 +34,9 @@ pub enum LaneInvariant {
     CompletedBeforeAck,
     /// Only what has no attempt left is put away, and only as the set's policy says.
     PutAwayByPolicy,
+    /// A message is skipped only as a person ordered, not while its handler runs, and stored first where the policy has
+    /// dead letters.
+    SkippedByOrder,
     /// No more is put away than the breaker allows, and nothing while it is open.
     BreakerHolds,
     /// Only keys of the lane's share are handled.
@@ -45,7 +49,7 @@ pub enum LaneInvariant {
 
 impl LaneInvariant {
     /// Every invariant.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::PullOnlyWhenJoined,
         Self::PullOnlyWhenFree,
         Self::OneHandler,
@@ -54,6 +58,7 @@ impl LaneInvariant {
         Self::HandledInTime,
         Self::CompletedBeforeAck,
         Self::PutAwayByPolicy,
+        Self::SkippedByOrder,
         Self::BreakerHolds,
         Self::OnlyOwnKeys,
         Self::NotCompletedTwice,
@@ -71,6 +76,7 @@ impl LaneInvariant {
             Self::HandledInTime => "handled-in-time",
             Self::CompletedBeforeAck => "completed-before-ack",
             Self::PutAwayByPolicy => "put-away-by-policy",
+            Self::SkippedByOrder => "skipped-by-order",
             Self::BreakerHolds => "breaker-holds",
             Self::OnlyOwnKeys => "only-own-keys",
             Self::NotCompletedTwice => "not-completed-twice",
@@ -85,6 +91,8 @@ impl fmt::Display for LaneInvariant {
     }
 }
 
+/// Orders that are remembered.
+const ORDERS: usize = 64;
 /// Completed sequences that are remembered; less than the lane itself remembers.
 const REMEMBERED: usize = 1024;
 
@@ -127,6 +135,8 @@ pub struct LaneMonitor {
     /// Token and sequence of the dead letter that was sent last.
     dead_letter: Option<(u64, u64)>,
     put_away: PutAway,
+    /// With the lane that each is for.
+    orders: VecDeque<(u64, Order)>,
     violations: Vec<LaneInvariant>,
 }
 
@@ -201,6 +211,7 @@ impl LaneMonitor {
                 }
             }
             Event::BreakerOpen { incarnation, sequence } => self.put_away.opened(*incarnation, *sequence),
+            Event::Orders { incarnation, orders } => self.ordered(*incarnation, orders),
             Event::Stored { token } => {
                 let stored = self.dead_letter.take_if(|(sent, _)| sent == token);
                 if let Some((_, sequence)) = stored.filter(|(_, sequence)| self.is_held(now, *sequence)) {
@@ -254,6 +265,12 @@ impl LaneMonitor {
                     let Some(sequence) = self.messages.get(message).map(|message| message.sequence) else {
                         continue;
                     };
+                    if self.is_to_be_skipped(sequence) {
+                        // Neither attempts nor the breaker count.
+                        self.demand(LaneInvariant::SkippedByOrder, self.handling.is_none());
+                        self.dead_letter = Some((*token, sequence));
+                        continue;
+                    }
                     // Sent again it is the same one.
                     let again = self.dead_letter.is_some_and(|(_, sent)| sent == sequence);
                     self.dead_letter = Some((*token, sequence));
@@ -267,6 +284,21 @@ impl LaneMonitor {
                         matches!(policy, ExhaustedPolicy::Drop { .. })
                     });
                     self.completed(*sequence);
+                }
+                Effect::Note(Note::Skipped { sequence, .. }) => {
+                    let joined = self.joined.and_then(|joined| self.assignments.get(&joined));
+                    let stores = joined.is_some_and(|joined| {
+                        matches!(joined.settings.on_exhausted, ExhaustedPolicy::DeadLetter { .. })
+                    });
+                    let stored = self.was_completed(*sequence);
+                    let right = self.is_to_be_skipped(*sequence)
+                        && self.is_held(now, *sequence)
+                        && self.handling.is_none()
+                        && (stored || !stores);
+                    self.demand(LaneInvariant::SkippedByOrder, right);
+                    if !stored {
+                        self.completed(*sequence);
+                    }
                 }
                 Effect::Breaker { incarnation, sequence } => self.put_away.opened(*incarnation, *sequence),
                 Effect::Handle { message, .. } => self.handled(now, *message),
@@ -286,6 +318,32 @@ impl LaneMonitor {
         if self.completed.len() > REMEMBERED {
             self.completed.pop_front();
         }
+    }
+
+    fn ordered(&mut self, incarnation: u64, orders: &[Order]) {
+        for order in orders {
+            if !self.orders.iter().any(|(of, known)| *of == incarnation && known.id == order.id) {
+                self.orders.push_back((incarnation, order.clone()));
+            }
+        }
+        let superfluous = self.orders.len().saturating_sub(ORDERS);
+        self.orders.drain(..superfluous);
+    }
+
+    /// Whether somebody ordered that a message that is in hand be skipped.
+    fn is_to_be_skipped(&self, sequence: u64) -> bool {
+        if self.orders.is_empty() {
+            return false;
+        }
+        let Some(assignment) = self.joined.and_then(|joined| self.assignments.get(&joined)) else {
+            return false;
+        };
+        let mapping = &assignment.mapping;
+        let mut messages = self.messages.values().filter(|message| message.sequence == sequence);
+        let key = messages.find_map(|message| mapping.key_of(mapping.original_subject(&message.subject)?));
+        let key = key.unwrap_or_default().join(".");
+        let covers = |order: &Order| order.verb == Verb::Skip && order.covers(sequence, &key);
+        self.orders.iter().any(|(of, order)| *of == assignment.incarnation && covers(order))
     }
 
     fn is_held(&self, now: Duration, sequence: u64) -> bool {

@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use crate::{
     consumer::GROUP,
     invariants::LaneInvariant,
+    order::OrderResult,
     record::{Excused, Report, Stalled},
 };
 
@@ -43,6 +44,20 @@ pub enum Effect {
         incarnation: u64,
         /// The message at which it opened.
         sequence: u64,
+    },
+    /// Record that the one attempt of an order has begun.
+    OrderBegun {
+        /// Which lane.
+        incarnation: u64,
+        /// The order's.
+        id: String,
+    },
+    /// Replace an order in the lane's key by what came of it.
+    OrderEnded {
+        /// Which lane.
+        incarnation: u64,
+        /// What came of it.
+        result: OrderResult,
     },
     /// Publish a message as a dead letter, and say once whether it is stored.
     DeadLetter {
@@ -183,6 +198,18 @@ pub enum Note {
         attempts: u64,
         /// What the handler said.
         reason: String,
+    },
+    /// A person ordered that it be skipped, and where the policy has dead letters it is stored as one; it is acknowledged
+    /// next.
+    Skipped {
+        /// The message.
+        sequence: u64,
+        /// How many attempts were made.
+        attempts: u64,
+        /// Why, in the person's words.
+        reason: String,
+        /// Who it was, as their plugin says.
+        by: String,
     },
     /// The dead letter could not be stored: the lane stands here and sends it again.
     NotStored {

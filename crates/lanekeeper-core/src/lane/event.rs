@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::record::{Assignment, Excused, Holder};
+use crate::{
+    order::Order,
+    record::{Assignment, Excused, Holder},
+};
 
 /// Something that happened. Times are not in it: they are passed to [`super::Lane::on`] separately.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -105,6 +108,13 @@ pub enum Event<'a> {
         /// The message at which it opened.
         sequence: u64,
     },
+    /// What the lane's key says of orders, all of them, whenever it was read. Told before that the lane was joined.
+    Orders {
+        /// Which lane.
+        incarnation: u64,
+        /// The oldest first.
+        orders: Vec<Order>,
+    },
     /// A dead letter is stored.
     Stored {
         /// Of the effect.
@@ -155,6 +165,8 @@ pub struct ConsumerFacts {
     pub ack_pending: u64,
     /// The pin that some worker has.
     pub pin: Option<Arc<str>>,
+    /// Everything of the lane up to this stream sequence is settled.
+    pub floor: u64,
 }
 
 /// What waits at a lane's consumer and who could have it: the consumer was looked at first, then the lane's key.

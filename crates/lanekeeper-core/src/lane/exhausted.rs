@@ -41,6 +41,9 @@ impl Lane {
     pub(super) fn follow_policy(&mut self, now: Duration) {
         let Some(lane) = self.current.clone() else { return };
         let Some(hand) = &self.hand else { return };
+        if hand.skipping.is_some() {
+            return self.skip_on(now);
+        }
         let (sequence, attempts, reason) = (hand.sequence, hand.attempts, hand.reason.clone());
         match &lane.settings.on_exhausted {
             ExhaustedPolicy::Block => self.stand(now, BlockedBy::Policy, &reason),
@@ -48,6 +51,7 @@ impl Lane {
                 self.send_dead_letter(now, stream, subject);
             }
             ExhaustedPolicy::Drop { .. } => {
+                self.order_failed(sequence, &reason);
                 self.note(Note::Dropped { sequence, attempts, reason: reason.clone() });
                 self.say(|report| report.dropped = Some(Blocked::new(sequence, reason)));
                 self.put_away(now, sequence);
@@ -87,7 +91,7 @@ impl Lane {
     }
 
     /// Sends the dead letter, now or as soon as there is a connection.
-    fn send_dead_letter(&mut self, now: Duration, stream: &str, subject: &str) {
+    pub(super) fn send_dead_letter(&mut self, now: Duration, stream: &str, subject: &str) {
         let connected = self.connected;
         let token = self.token();
         let Some(hand) = &mut self.hand else { return };
@@ -114,7 +118,11 @@ impl Lane {
         if !matches!(hand.stage, Stage::PuttingAway { token, .. } if token == answered) {
             return;
         }
+        if hand.skipping.is_some() {
+            return self.skipped(now);
+        }
         let (sequence, attempts, reason) = (hand.sequence, hand.attempts, hand.reason.clone());
+        self.order_failed(sequence, &reason);
         self.note(Note::DeadLettered { sequence, attempts, reason });
         self.put_away(now, sequence);
     }
@@ -132,6 +140,7 @@ impl Lane {
         let sequence = hand.sequence;
         self.note(Note::NotStored { sequence, delay, reason: reason.to_owned() });
         self.blocked(BlockedBy::DeadLetter, &format!("the dead letter is not stored: {reason}"));
+        self.apply_orders(now);
     }
 
     /// What time does to a dead letter.
@@ -144,7 +153,7 @@ impl Lane {
         }
     }
 
-    fn put_away(&mut self, now: Duration, sequence: u64) {
+    pub(super) fn put_away(&mut self, now: Duration, sequence: u64) {
         // One that comes again goes no second way.
         self.completed.insert(sequence);
         self.settle(now);

@@ -1,8 +1,9 @@
 //! The one message that a lane has in hand, and how long it may keep it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::Number;
+use crate::order::Order;
 
 /// What is being done with the message in hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -56,6 +57,8 @@ pub(super) struct Hand {
     pub(super) message: u64,
     pub(super) sequence: u64,
     pub(super) deliveries: u64,
+    /// The subject under which it is stored.
+    pub(super) subject: String,
     pub(super) stage: Stage,
     /// When the latest request was sent that is known to have reached the server in time.
     proof: Duration,
@@ -74,6 +77,8 @@ pub(super) struct Hand {
     pub(super) reason: String,
     /// How often the dead letter could not be stored.
     pub(super) refusals: u64,
+    /// It is being put away because of this order.
+    pub(super) skipping: Option<Arc<Order>>,
 }
 
 impl Hand {
@@ -82,6 +87,7 @@ impl Hand {
         message: u64,
         sequence: u64,
         deliveries: u64,
+        subject: &str,
         pulled: Duration,
         pinned: bool,
         wait: Duration,
@@ -90,6 +96,7 @@ impl Hand {
             message,
             sequence,
             deliveries,
+            subject: subject.to_owned(),
             // Replaced as soon as it is known what the message is.
             stage: Stage::Settling { sent: None, carried: None, repeated: false, since_token: u64::MAX },
             proof: pulled,
@@ -103,6 +110,7 @@ impl Hand {
             attempts: 0,
             reason: String::new(),
             refusals: 0,
+            skipping: None,
         }
     }
 

@@ -88,8 +88,13 @@ impl Lane {
         self.excused = excused;
         self.waiting = None;
         self.pin = None;
+        self.forget_given_back();
         self.pulls.doubt_all();
         self.pulls.ask_at_once();
+        if self.has_orders() {
+            // Is the lane past them?
+            self.inspect_due = Duration::ZERO;
+        }
         if self.served != Some(incarnation) {
             self.served = Some(incarnation);
             self.completed.clear();
@@ -145,6 +150,7 @@ impl Lane {
         self.wait = UNKNOWN_WAIT;
         self.inspecting = None;
         self.waiting = None;
+        self.forget_given_back();
         self.pin = None;
         self.elsewhere = false;
         // What still answers a pull of this lane is not the next one's: another may have settled it there.
@@ -201,6 +207,7 @@ impl Lane {
             self.inspecting = None;
         }
         self.pin_seen(facts.pin.as_deref());
+        self.floor_seen(facts.floor);
         self.wait = facts.shortest_wait;
         if let Some(hand) = &mut self.hand {
             hand.limit(self.wait);
@@ -331,7 +338,8 @@ impl Lane {
     }
 
     fn begin_leaving(&mut self, now: Duration) -> bool {
-        self.release();
+        self.release(now);
+        self.forget_given_back();
         let ending = self.ending();
         if ending && let Some(next) = self.next.take() {
             self.emit(Effect::Forget { message: next.message });

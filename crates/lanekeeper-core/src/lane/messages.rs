@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    Delivered, Effect, Hand, Lane, Next, Note, Outcome, Stage, State, Waiting,
+    Delivered, Effect, GivenBack, Hand, Lane, Next, Note, Outcome, Stage, State, Waiting,
     verdict::{Verdict, verdict},
 };
 use crate::{record::Excused, retry};
@@ -98,7 +98,9 @@ impl Lane {
         let Some(lane) = self.current.clone() else { return self.drop_stale(delivered) };
         let sequence = delivered.sequence;
         let (message, deliveries) = (delivered.message, delivered.deliveries);
-        self.hand = Some(Hand::new(message, sequence, deliveries, pulled, pinned, self.wait));
+        self.forget_given_back();
+        self.hand =
+            Some(Hand::new(message, sequence, deliveries, delivered.subject, pulled, pinned, self.wait));
         if self.completed.contains(sequence) {
             self.note(Note::Duplicate(sequence));
             return self.settle(now);
@@ -111,7 +113,8 @@ impl Lane {
             Verdict::Refused(reason) => {
                 self.note(Note::Refused { sequence, reason: reason.clone() });
                 self.refuse(sequence, shortened(&reason));
-                self.give_back(retry::slow(&lane.settings.retry), Some(State::Refusing));
+                self.refuse_orders(sequence);
+                self.give_back(now, retry::slow(&lane.settings.retry), Some(State::Refusing));
             }
             Verdict::Ours if !self.serial || self.unsettled.is_some_and(|earlier| earlier < sequence) => {
                 self.verify(now);
@@ -146,8 +149,12 @@ impl Lane {
         let excused = self.excused;
         let Some(hand) = &self.hand else { return };
         let attempt = attempts(hand, excused);
-        let message = hand.message;
-        if self.is_used_up(hand.sequence, attempt) {
+        let (message, sequence) = (hand.message, hand.sequence);
+        self.pass(sequence);
+        if self.skip_if_ordered(now, attempt.saturating_sub(1)) {
+            return;
+        }
+        if !self.begin_order(sequence) && self.is_used_up(sequence, attempt) {
             return self.used_up(now, attempt);
         }
         self.set_stage(Stage::Handling { since: now, inspected: false });
@@ -164,6 +171,7 @@ impl Lane {
         match outcome {
             Outcome::Done => {
                 self.completed.insert(sequence);
+                self.order_succeeded(sequence);
                 self.note(Note::Completed(sequence));
                 if self.report.lost.is_some() {
                     self.say(|report| report.lost = None);
@@ -177,6 +185,7 @@ impl Lane {
                 hand.stage = Stage::Held { until: now + after };
                 self.excuse();
                 self.note(Note::Held { sequence, delay: after, reason });
+                self.apply_orders(now);
             }
             Outcome::Unreachable { reason } => {
                 let delay = FIRST_HOLD.saturating_mul(1 << hand.unreachable.min(10)).min(LONGEST_HOLD);
@@ -184,6 +193,7 @@ impl Lane {
                 hand.stage = Stage::Held { until: now + delay };
                 self.excuse();
                 self.note(Note::Held { sequence, delay, reason });
+                self.apply_orders(now);
             }
         }
     }
@@ -193,38 +203,49 @@ impl Lane {
         self.unexcuse();
         let Some(hand) = &self.hand else { return };
         let (sequence, attempt) = (hand.sequence, attempts(hand, self.excused));
-        let exhausted = permanent || retry::exhausted(&settings.retry, attempt);
+        // What was ordered while the handler ran decides now.
+        let (skipped, again) = (self.is_to_be_skipped(), self.is_to_be_retried(sequence));
+        let exhausted = !skipped && !again && (permanent || retry::exhausted(&settings.retry, attempt));
         let delay = match after {
-            _ if exhausted => Duration::ZERO,
+            _ if exhausted || skipped || again => Duration::ZERO,
             Some(after) => after.clamp(FIRST_HOLD, LONGEST_WAIT),
             None => retry::delay(&settings.retry, attempt),
         };
         self.note(Note::Failed { sequence, attempt, delay, exhausted, reason: reason.to_owned() });
         self.say(|report| report.lost = None);
+        self.attempt_failed(sequence, reason);
+        if self.skip_if_ordered(now, attempt) {
+            return;
+        }
         if exhausted {
             self.exhausted(now, attempt, reason);
         } else {
-            self.give_back(delay, Some(State::RetryWait));
+            self.give_back(now, delay, Some(State::RetryWait));
         }
     }
 
     /// Lets go of what is in hand; the server keeps its slot and delivers it again after the delay. Sent
     /// once: repeated late it would take the message from whoever has it by then. If it is lost, the
     /// server's deadline does the same.
-    pub(super) fn give_back(&mut self, delay: Duration, state: Option<State>) {
+    pub(super) fn give_back(&mut self, now: Duration, delay: Duration, state: Option<State>) {
         let Some(hand) = self.hand.take() else { return };
         let token = self.token();
         self.suspicion.gave_back(delay);
-        if self.connected && !self.ending() {
+        let sent = self.connected && !self.ending();
+        if sent {
             self.emit(Effect::Nak { message: hand.message, token, delay });
         }
-        self.emit(Effect::Forget { message: hand.message });
         self.unsettled = Some(self.unsettled.map_or(hand.sequence, |earlier| earlier.min(hand.sequence)));
         self.waiting = state.map(|state| Waiting { sequence: hand.sequence, state });
+        if sent && state == Some(State::RetryWait) && !delay.is_zero() {
+            self.given_back = Some(GivenBack::new(hand, now, delay));
+        } else {
+            self.emit(Effect::Forget { message: hand.message });
+        }
     }
 
     /// Gives back, on the way out, what is in hand without being handled.
-    pub(super) fn release(&mut self) {
+    pub(super) fn release(&mut self, now: Duration) {
         let Some(hand) = &self.hand else { return };
         match hand.stage {
             Stage::Verifying { .. } | Stage::Held { .. } => {
@@ -236,7 +257,7 @@ impl Lane {
             Stage::Standing { .. } | Stage::PuttingAway { answered: true, .. } => {}
             Stage::Handling { .. } | Stage::Settling { .. } | Stage::PuttingAway { .. } => return,
         }
-        self.give_back(Duration::ZERO, None);
+        self.give_back(now, Duration::ZERO, None);
     }
 
     /// The shutdown cannot wait for the handler: nothing is sent, because the handler may still be at work.
@@ -311,6 +332,7 @@ impl Lane {
     fn settled(&mut self) {
         let Some(hand) = self.hand.take() else { return };
         self.note(Note::Settled(hand.sequence));
+        self.orders_settled(hand.sequence);
         self.emit(Effect::Forget { message: hand.message });
         if self.unsettled.is_some_and(|earlier| earlier <= hand.sequence) {
             self.unsettled = None;
@@ -357,6 +379,11 @@ impl Lane {
         let sequence = hand.sequence;
         let deliveries = of(self.excused, sequence).saturating_sub(1);
         self.record(Excused { sequence, deliveries });
+    }
+
+    /// Deliveries of what is in hand that were attempts, the present one included.
+    pub(super) fn attempts_in_hand(&self) -> u64 {
+        self.hand.as_ref().map_or(0, |hand| attempts(hand, self.excused))
     }
 
     fn record(&mut self, excused: Excused) {

@@ -16,6 +16,7 @@
 //!   could still bring something (a retiring lane does not wait for its pull: its consumer is about to go).
 //! - A message without attempts left stays in hand, kept alive, while the lane stands at it. It is put away only as
 //!   the policy says, as often as the breaker allows, and acknowledged only once it is known to be stored elsewhere.
+//! - What a person ordered is carried out by whoever has the message, and never while its handler runs.
 //! - A message that arrives while an earlier one was not seen settled is handled only after the server said
 //!   that nothing else is out. Without that, a consumer whose limit somebody raised would break the order.
 //!
@@ -31,6 +32,7 @@ mod hand;
 mod membership;
 mod messages;
 mod numbers;
+mod orders;
 mod pin;
 mod pulls;
 mod time;
@@ -46,6 +48,7 @@ use self::{
     exhausted::Fuse,
     hand::{Hand, Stage},
     membership::Membership,
+    orders::{GivenBack, Orders},
     pin::Pin,
     pulls::Pulls,
     witness::Suspicion,
@@ -191,6 +194,8 @@ pub struct Lane {
     hand: Option<Hand>,
     next: Option<Next>,
     waiting: Option<Waiting>,
+    /// What may still be called back of what was given back with a delay.
+    given_back: Option<GivenBack>,
     /// The earliest message that was ours and that we did not see settled.
     unsettled: Option<u64>,
     completed: Completed,
@@ -199,6 +204,7 @@ pub struct Lane {
     excused: Option<Excused>,
     fuse: Fuse,
     suspicion: Suspicion,
+    orders: Orders,
     report: Report,
     tokens: u64,
     effects: Vec<Effect>,
@@ -227,12 +233,14 @@ impl Lane {
             hand: None,
             next: None,
             waiting: None,
+            given_back: None,
             unsettled: None,
             completed: Completed::default(),
             served: None,
             excused: None,
             fuse: Fuse::default(),
             suspicion: Suspicion::default(),
+            orders: Orders::default(),
             report: Report::new(0),
             tokens: 0,
             effects: Vec::new(),
@@ -245,7 +253,10 @@ impl Lane {
         self.lapse(now);
         match event {
             Event::Tick => {}
-            Event::Connected => self.connected(now),
+            Event::Connected => {
+                self.connected(now);
+                self.apply_orders(now);
+            }
             Event::Disconnected => {
                 self.connected = false;
                 self.pulls.doubt_all();
@@ -268,6 +279,7 @@ impl Lane {
             Event::Answered { token } => self.answered(now, token),
             Event::NoResponders { token: _ } => self.inspect(now),
             Event::BreakerOpen { incarnation, sequence } => self.breaker_open(incarnation, sequence),
+            Event::Orders { incarnation, orders } => self.ordered(now, incarnation, &orders),
             Event::Stored { token } => self.stored(now, token),
             Event::NotStored { token, reason } => self.not_stored(now, token, &reason),
             Event::Handled(outcome) => self.handled(now, outcome),

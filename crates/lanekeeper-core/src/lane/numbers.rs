@@ -55,6 +55,9 @@ impl Lane {
         if let Some(hand) = &mut self.hand {
             hand.numbers(visit);
         }
+        if let Some(given_back) = &mut self.given_back {
+            given_back.numbers(visit);
+        }
         if let Some(next) = &mut self.next {
             visit(Number::Pull(&mut next.message));
             visit(Number::Since(&mut next.pulled));

@@ -99,6 +99,7 @@ impl Lane {
     fn stand_by(&mut self) {
         self.elsewhere = true;
         self.waiting = None;
+        self.forget_given_back();
         self.say(|report| (report.blocked, report.lost) = (None, None));
     }
 

@@ -45,6 +45,7 @@ impl Lane {
             self.note(Note::Stale(next.sequence));
             self.emit(Effect::Forget { message: next.message });
         }
+        self.given_back_lapses(now);
         let Some(stage) = self.hand.as_ref().map(|hand| hand.stage) else { return };
         match stage {
             Stage::Verifying { .. } => {}
@@ -75,7 +76,7 @@ impl Lane {
             }
             Stage::Standing { until } => {
                 if now >= until && self.connected {
-                    self.give_back(Duration::ZERO, Some(State::Blocked));
+                    self.give_back(now, Duration::ZERO, Some(State::Blocked));
                     return;
                 }
                 self.keep_alive(now);
@@ -83,7 +84,7 @@ impl Lane {
             Stage::PuttingAway { token, answered, due } => {
                 if self.shutdown.is_some_and(|shutdown| now >= shutdown.cut) {
                     // It may be stored by now; whoever has the message next finds out.
-                    self.give_back(Duration::ZERO, None);
+                    self.give_back(now, Duration::ZERO, None);
                     return;
                 }
                 if now >= due {

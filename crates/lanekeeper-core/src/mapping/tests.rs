@@ -51,6 +51,19 @@ fn a_subject_of_something_else_has_no_original() {
     }
 }
 
+#[test]
+fn the_filter_of_a_key_has_its_messages_and_no_others() {
+    let mapping = mapping("o.*.x.*.*.>", &[3, 1], 4).unwrap();
+    let filter = mapping.key_filter(&["c", "a"]).unwrap();
+    assert!(filter.ends_with(".o.a.x.*.c.>"), "{filter}");
+    let filter = SubjectPattern::parse(&filter).unwrap();
+    for (subject, has) in [("o.a.x.b.c.d", true), ("o.a.x.z.c.d.e", true), ("o.c.x.b.a.d", false)] {
+        let stored = mapping.stored_subject(subject).unwrap();
+        assert_eq!(filter.matches(&stored), has, "{stored}");
+    }
+    assert_eq!(mapping.key_filter(&["a"]), None);
+}
+
 proptest! {
     #[test]
     fn the_original_subject_comes_back_and_the_filter_of_its_partition_has_it(

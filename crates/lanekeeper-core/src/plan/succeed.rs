@@ -5,6 +5,7 @@ use super::{
     shape::{consumer_spec, put_assignment},
 };
 use crate::{
+    order::Order,
     record::{LaneKey, LaneRecord, LaneState},
     share::{Share, covers},
     stream::Retention,
@@ -55,6 +56,18 @@ pub(super) fn delete_settled(context: &Context<'_>) -> Plan {
     Plan::steps(steps)
 }
 
+/// What persons ordered of a lane's keys and its predecessors did not carry out. Nobody works for those any more, and nobody
+/// gives them orders.
+fn inherited(context: &Context<'_>, lane: &LaneRecord) -> Vec<Order> {
+    let predecessors = context
+        .lanes()
+        .iter()
+        .filter(|other| other.state == LaneState::Settled && other.share.overlaps(lane.share));
+    let keys = predecessors.filter_map(|other| context.observed.lane_keys.get(&other.incarnation));
+    let orders = keys.flat_map(|key| &key.value.orders);
+    orders.filter(|order| lane.share.contains_hash(order.hash())).cloned().collect()
+}
+
 /// Lanes whose predecessors are settled and gone: the key that workers join by, the record, then the assignments.
 pub(super) fn open(context: &Context<'_>) -> Plan {
     let mut waits = Vec::new();
@@ -94,7 +107,10 @@ pub(super) fn open(context: &Context<'_>) -> Plan {
     let keys: Vec<Step> = opening
         .iter()
         .filter(|lane| !context.observed.lane_keys.contains_key(&lane.incarnation))
-        .map(|lane| Step::PutLaneKey { incarnation: lane.incarnation, expected: None, key: LaneKey::new() })
+        .map(|lane| {
+            let key = LaneKey { orders: inherited(context, lane), ..LaneKey::new() };
+            Step::PutLaneKey { incarnation: lane.incarnation, expected: None, key }
+        })
         .collect();
     let is_opening = |incarnation: u64| opening.iter().any(|lane| lane.incarnation == incarnation);
     let record = context.put_record(|record| {

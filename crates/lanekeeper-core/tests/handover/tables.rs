@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use lanekeeper_core::{
+    order::{Order, Verb},
     plan::{LANES_AT_ONCE, Note, Observed, Refusal, Start, Step, Wait, Wanted, plan},
     record::{LaneState, Record},
     stream::Retention,
@@ -221,6 +222,41 @@ fn a_floor_that_moved_is_worth_a_checkpoint_but_no_step() {
     assert!(plan.is_settled());
     let Some(Step::PutRecord { record, .. }) = plan.checkpoint else { panic!("no checkpoint") };
     assert_eq!(record.lanes[0].checkpoint, 9);
+}
+
+#[test]
+fn what_was_ordered_of_a_key_goes_with_it_to_the_successor_of_its_lane() {
+    let mut world = settled(1);
+    let order = |id: &str, key: &str| Order {
+        id: id.into(),
+        verb: Verb::Skip,
+        key: key.into(),
+        sequence: Some(5),
+        through: None,
+        reason: String::new(),
+        by: String::new(),
+        at: String::new(),
+        begun: false,
+    };
+    let orders: Vec<Order> = ["a", "b", "c", "d", "e"].map(|key| order(key, key)).into();
+    world.lane_keys.get_mut(&1).unwrap().orders.clone_from(&orders);
+    for _ in 0..20 {
+        for step in plan(&world.wanted(2), &world.observe()).steps {
+            assert!(world.apply(&step).unwrap());
+        }
+    }
+    let open = record(&world).lanes.iter().filter(|lane| lane.state == LaneState::Open);
+    let mut found = Vec::new();
+    for lane in open {
+        let inherited = &world.lane_keys[&lane.incarnation].orders;
+        assert!(
+            !inherited.is_empty() && inherited.iter().all(|order| lane.share.contains_hash(order.hash()))
+        );
+        found.extend(inherited.clone());
+    }
+    found.sort_by(|one, other| one.id.cmp(&other.id));
+    assert_eq!(found, orders);
+    assert!(!world.lane_keys.contains_key(&1));
 }
 
 /// The partitions whose lanes the next step retires.

@@ -62,6 +62,14 @@ struct Info {
     paused: bool,
     #[serde(default)]
     priority_groups: Vec<Group>,
+    #[serde(default)]
+    ack_floor: Floor,
+}
+
+#[derive(Default, Deserialize)]
+struct Floor {
+    #[serde(default)]
+    stream_seq: u64,
 }
 
 #[derive(Deserialize, Default)]
@@ -126,6 +134,7 @@ impl Inspector {
             shortest_wait: info.config.shortest_wait(),
             max_ack_pending: info.config.max_ack_pending,
             ack_pending: info.num_ack_pending,
+            floor: info.ack_floor.stream_seq,
             pin: info
                 .priority_groups
                 .into_iter()

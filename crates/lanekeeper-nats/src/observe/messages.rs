@@ -196,6 +196,8 @@ pub struct Keeping {
     pub retention: String,
     /// The last sequence that was stored.
     pub last_sequence: u64,
+    /// Whether single messages can be deleted.
+    pub deletes: bool,
 }
 
 /// How a stream keeps messages; `None` when there is no such stream.
@@ -204,6 +206,7 @@ pub async fn keeping(connection: &Connection, stream: &str) -> Result<Option<Kee
         Ok(info) => Ok(Some(Keeping {
             retention: info["config"]["retention"].as_str().unwrap_or("limits").to_owned(),
             last_sequence: info["state"]["last_seq"].as_u64().unwrap_or_default(),
+            deletes: !["deny_delete", "sealed"].iter().any(|no| info["config"][no].as_bool() == Some(true)),
         })),
         Err(error) if error.code() == Some(crate::api::Code::StreamMissing) => Ok(None),
         Err(error) => Err(error),

@@ -146,7 +146,7 @@ impl Pass<'_> {
         let mut living = Vec::new();
         for one in &seen.reports {
             if self.lives(namespace, &one.pod).await {
-                self.scope.context.dropped.tell(&self.uid, one, &mut self.news);
+                self.scope.context.given_up.tell(&self.uid, one, &mut self.news);
                 living.push((one.partition, one.report.clone()));
             } else {
                 forget(bucket, one).await;

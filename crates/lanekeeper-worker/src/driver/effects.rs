@@ -5,6 +5,7 @@ use std::sync::Arc;
 use lanekeeper_core::{
     journal::Ending,
     lane::{Effect, Note},
+    order::OrderResult,
 };
 
 use super::Driver;
@@ -23,6 +24,22 @@ impl<H: Handler> Driver<H> {
             Effect::Own { incarnation, pin } => self.command(KeyCommand::Own { incarnation, pin }),
             Effect::Breaker { incarnation, sequence } => {
                 self.command(KeyCommand::Breaker { incarnation, sequence });
+            }
+            Effect::OrderBegun { incarnation, id } => {
+                tracing::warn!(lane = incarnation, order = id, "an attempt begins by order of a person");
+                self.command(KeyCommand::OrderBegun { incarnation, id });
+            }
+            Effect::OrderEnded { incarnation, result } => {
+                let OrderResult { id, outcome, messages, reason } = &result;
+                tracing::warn!(
+                    lane = incarnation,
+                    order = id,
+                    ?outcome,
+                    messages,
+                    reason,
+                    "an order is over"
+                );
+                self.command(KeyCommand::OrderEnded { incarnation, result });
             }
             Effect::DeadLetter { message, token, stream, subject, attempts, reason, until } => {
                 if let Some(known) = self.known.iter().find(|known| known.id == message) {
@@ -75,7 +92,8 @@ impl<H: Handler> Driver<H> {
             Effect::Note(note) => {
                 self.note(&note);
                 if let Note::DeadLettered { sequence, attempts, .. }
-                | Note::Dropped { sequence, attempts, .. } = note
+                | Note::Dropped { sequence, attempts, .. }
+                | Note::Skipped { sequence, attempts, .. } = note
                 {
                     self.put_away(sequence, attempts).await;
                 }
@@ -150,6 +168,9 @@ impl<H: Handler> Driver<H> {
             }
             Note::Dropped { sequence, attempts, reason } => {
                 tracing::error!(lane, sequence, attempts, reason, "dropped, as the set's policy says");
+            }
+            Note::Skipped { sequence, attempts, reason, by } => {
+                tracing::error!(lane, sequence, attempts, reason, by, "skipped, as a person ordered");
             }
             Note::NotStored { sequence, delay, reason } => {
                 let delay = delay.as_millis();

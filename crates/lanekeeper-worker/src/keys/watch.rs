@@ -130,11 +130,12 @@ async fn read(
     }
     if let Some(found) = identity.bucket.get_json::<LaneKey>(&identity.set.lane_key(incarnation)).await? {
         take_over_from_the_dead(identity, &assignment, &found).await;
-        let LaneKey { retiring, excused, breaker, .. } = found.value;
+        let LaneKey { retiring, excused, breaker, orders, .. } = found.value;
         if let Some(sequence) = breaker {
             let _ = events.send(KeyEvent::BreakerOpen { incarnation, sequence });
         }
         let _ = events.send(KeyEvent::Key { incarnation, retiring, excused });
+        let _ = events.send(KeyEvent::Orders { incarnation, orders });
     }
     let _ = events.send(KeyEvent::Assigned(Arc::new(assignment)));
     Ok(())

@@ -58,6 +58,18 @@ pub(super) async fn write(
                         tracing::warn!(%error, incarnation, sequence, "that the breaker is open is not recorded: another worker would not know it");
                     }
                 }
+                Some(KeyCommand::OrderBegun { incarnation, id }) => {
+                    let begun = change_order(&identity, incarnation, |key| key.begin_order(&id)).await;
+                    if let Err(error) = begun {
+                        tracing::warn!(%error, incarnation, order = id, "that an attempt was begun by order is not recorded");
+                    }
+                }
+                Some(KeyCommand::OrderEnded { incarnation, result }) => {
+                    let ended = change_order(&identity, incarnation, |key| key.end_order(result.clone())).await;
+                    if let Err(error) = ended {
+                        tracing::warn!(%error, incarnation, order = result.id, "what came of an order is not recorded yet");
+                    }
+                }
                 Some(KeyCommand::Excuse { incarnation, excused }) => {
                     unrecorded = record(&identity, incarnation, excused).await.err().map(|error| {
                         tracing::warn!(%error, incarnation, sequence = excused.sequence, "a delivery that was no attempt is not recorded yet");
@@ -114,6 +126,7 @@ async fn join(identity: &Identity, incarnation: u64, events: &mpsc::UnboundedSen
             // Ahead of the news that we are in.
             let _ = events.send(KeyEvent::BreakerOpen { incarnation, sequence });
         }
+        let _ = events.send(KeyEvent::Orders { incarnation, orders: key.orders.clone() });
         if key.holders.contains(holder) {
             let (retiring, excused) = (key.retiring, key.excused);
             return Change::Leave(KeyEvent::Joined { incarnation, retiring, excused });
@@ -197,6 +210,21 @@ async fn record_breaker(identity: &Identity, incarnation: u64, sequence: u64) ->
             Change::Write(LaneKey { breaker: Some(sequence), ..key })
         }
         _ => Change::Leave(KeyEvent::Left { incarnation }),
+    })
+    .await
+    .map(drop)
+}
+
+/// What is not written is told again when the key is read again: the order is still there.
+async fn change_order(
+    identity: &Identity,
+    incarnation: u64,
+    mut apply: impl FnMut(&mut LaneKey) -> bool,
+) -> Result<(), KvError> {
+    change(identity, incarnation, |found| {
+        let unchanged = Change::Leave(KeyEvent::Left { incarnation });
+        let Some(mut key) = found else { return unchanged };
+        if apply(&mut key) { Change::Write(key) } else { unchanged }
     })
     .await
     .map(drop)

@@ -6,6 +6,7 @@ mod rules_deadline;
 mod rules_exhausted;
 mod rules_failing;
 mod rules_membership;
+mod rules_orders;
 mod rules_pin;
 mod rules_settling;
 mod rules_witness;

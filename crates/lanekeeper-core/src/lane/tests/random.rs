@@ -10,12 +10,13 @@ use std::{
 use proptest::prelude::*;
 
 use super::{
-    rig::{WAIT, assignment, ms, seconds, subject_of},
+    rig::{WAIT, assignment, key_of, ms, seconds, subject_of},
     server::{Down, Server, Up},
 };
 use crate::{
     invariants::LaneMonitor,
     lane::{Backlog, ConsumerFacts, Delivered, Effect, Event, Lane, Note, Options, Outcome, PullStatus},
+    order::{MAX_ORDERS, Order, Verb},
     record::{Breaker, ExhaustedPolicy, Holder},
     release::{self, Seen},
 };
@@ -46,6 +47,14 @@ enum Trouble {
     Unpin,
     /// The stream of dead letters takes nothing, or takes it again.
     Full(bool),
+    /// Somebody orders that a message be tried or skipped, or all up to one.
+    Order {
+        verb: Verb,
+        sequence: u64,
+        whole_key: bool,
+    },
+    /// What workers write of orders is lost, or not any more.
+    Forgetful(bool),
 }
 
 struct Worker {
@@ -117,6 +126,12 @@ struct World {
     /// Nothing happens that stops the lane, so nobody may say so.
     never_stalled: bool,
     policy: ExhaustedPolicy,
+    /// What the lane's key has of orders.
+    orders: Vec<Order>,
+    /// All that were ever given.
+    ordered: Vec<Order>,
+    /// What is written of orders is lost.
+    forgetful: bool,
     /// Completed or put away.
     completed: BTreeSet<u64>,
     subject: String,
@@ -135,6 +150,9 @@ impl World {
             paused: false,
             owner: None,
             never_stalled: false,
+            orders: Vec::new(),
+            ordered: Vec::new(),
+            forgetful: false,
             completed: BTreeSet::new(),
             subject: subject_of(assignment(1).share),
             messages: 0,
@@ -206,6 +224,15 @@ impl World {
         if let Effect::Note(Note::Dropped { sequence, .. }) = effect {
             self.completed.insert(*sequence);
         }
+        if let Effect::Note(Note::Skipped { sequence, .. }) = effect {
+            let key = key_of(&self.subject);
+            let covers = |order: &Order| order.verb == Verb::Skip && order.covers(*sequence, &key);
+            assert!(self.ordered.iter().any(covers), "{sequence}: nobody ordered that");
+            if matches!(self.policy, ExhaustedPolicy::DeadLetter { .. }) {
+                assert!(self.server.dead.contains(sequence), "{sequence} is nowhere");
+            }
+            self.completed.insert(*sequence);
+        }
         let worker = &mut self.workers[index];
         let sequence = |message: u64| worker.sequences[&message];
         let up = match effect {
@@ -229,6 +256,7 @@ impl World {
             Effect::Inspect { token } => return self.tell(index, Event::InspectFailed { token: *token }),
             Effect::Join { incarnation } => {
                 let incarnation = *incarnation;
+                self.tell(index, Event::Orders { incarnation, orders: self.orders.clone() });
                 return self.tell(index, Event::Joined { incarnation, retiring: false, excused: None });
             }
             Effect::Leave { incarnation, .. } => {
@@ -269,6 +297,19 @@ impl World {
                 return;
             }
             Effect::Breaker { .. } | Effect::Excuse { .. } | Effect::Forget { .. } | Effect::Note(_) => {
+                return;
+            }
+            Effect::OrderBegun { id, .. } => {
+                if !self.forgetful {
+                    let begun = self.orders.iter_mut().filter(|order| order.id == *id);
+                    begun.for_each(|order| order.begun = true);
+                }
+                return;
+            }
+            Effect::OrderEnded { result, .. } => {
+                if !self.forgetful {
+                    self.orders.retain(|order| order.id != result.id);
+                }
                 return;
             }
         };
@@ -409,6 +450,7 @@ impl World {
                     max_ack_pending: 1,
                     ack_pending: out,
                     pin: pin.clone(),
+                    floor: delivered - out,
                 };
                 self.tell(index, Event::Consumer { token, facts });
                 let backlog = Backlog {
@@ -475,6 +517,25 @@ impl World {
             }
             Trouble::Unpin => self.server.unpin(),
             Trouble::Full(full) => self.server.full = full,
+            Trouble::Order { verb, sequence, whole_key } => {
+                let order = Order {
+                    id: self.ordered.len().to_string(),
+                    verb,
+                    key: key_of(&self.subject),
+                    sequence: (!whole_key).then_some(sequence),
+                    through: whole_key.then_some(sequence),
+                    reason: "why".into(),
+                    by: "somebody".into(),
+                    at: String::new(),
+                    begun: false,
+                };
+                if self.orders.len() < MAX_ORDERS {
+                    self.ordered.push(order.clone());
+                    self.orders.push(order);
+                }
+                self.read_orders();
+            }
+            Trouble::Forgetful(forgetful) => self.forgetful = forgetful,
             Trouble::DeleteInHand => {
                 if let Some(sequence) = self.server.delete_pending() {
                     // Nobody can complete it any more, so nothing waits for it.
@@ -484,10 +545,20 @@ impl World {
         }
     }
 
+    /// Every worker reads the lane's key.
+    fn read_orders(&mut self) {
+        for index in 0..self.workers.len() {
+            if self.now >= self.workers[index].frozen_until {
+                self.tell(index, Event::Orders { incarnation: 1, orders: self.orders.clone() });
+            }
+        }
+    }
+
     /// Peace: every handler succeeds and every worker is up.
     fn recover(&mut self) {
         self.suffer(Trouble::Pause(false));
         self.suffer(Trouble::Full(false));
+        self.suffer(Trouble::Forgetful(false));
         for index in 0..self.workers.len() {
             self.workers[index].delay = ms(1);
             self.workers[index].frozen_until = self.now;
@@ -501,6 +572,9 @@ impl World {
                 if self.workers[index].running.is_some() {
                     self.tell(index, Event::Handled(Outcome::Done));
                 }
+            }
+            if !self.orders.is_empty() {
+                self.read_orders();
             }
             self.pass(ms(500));
         }
@@ -538,6 +612,8 @@ fn trouble() -> impl Strategy<Value = Trouble> {
         1 => Just(Trouble::DeleteInHand),
         1 => Just(Trouble::Unpin),
         1 => any::<bool>().prop_map(Trouble::Full),
+        2 => order(),
+        1 => any::<bool>().prop_map(Trouble::Forgetful),
     ]
 }
 
@@ -559,6 +635,20 @@ fn usual() -> impl Strategy<Value = Trouble> {
         1 => Just(Trouble::DeleteInHand),
         1 => any::<bool>().prop_map(Trouble::Pause),
     ]
+}
+
+fn order() -> impl Strategy<Value = Trouble> {
+    let what = prop_oneof![
+        Just((Verb::Retry, false)),
+        Just((Verb::Skip, false)),
+        Just((Verb::Skip, true)),
+        Just((Verb::Other("praise".into()), false)),
+    ];
+    (what, 1..=MESSAGES).prop_map(|((verb, whole_key), sequence)| Trouble::Order {
+        verb,
+        sequence,
+        whole_key,
+    })
 }
 
 /// What happens to workers, without anything that breaks one of the two locks by itself.
@@ -607,6 +697,8 @@ proptest! {
         world.recover();
         let missing: Vec<u64> = (1..=MESSAGES).filter(|q| !world.completed.contains(q)).collect();
         prop_assert!(missing.is_empty(), "{missing:?} never completed\n{}", world.history.join("\n"));
+        world.orders.retain(|order| !matches!(order.verb, Verb::Other(_)));
+        prop_assert!(world.orders.is_empty(), "{:?} are not over\n{}", world.orders, world.history.join("\n"));
         prop_assert!(world.workers.iter().all(|worker| !worker.stalled), "{}", world.history.join("\n"));
     }
 }

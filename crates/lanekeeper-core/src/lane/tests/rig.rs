@@ -25,6 +25,12 @@ pub(super) fn mapping() -> Mapping {
     Mapping::new("ORDERS", SubjectPattern::parse("orders.*").unwrap(), &[1], 4).unwrap()
 }
 
+/// The key of a stored subject.
+pub(super) fn key_of(subject: &str) -> String {
+    let mapping = mapping();
+    mapping.key_of(mapping.original_subject(subject).unwrap()).unwrap().join(".")
+}
+
 /// The stored subject of some key of the share.
 pub(super) fn subject_of(share: Share) -> String {
     let mapping = mapping();
@@ -111,7 +117,7 @@ impl Rig {
     }
 
     pub(super) fn facts() -> ConsumerFacts {
-        ConsumerFacts { shortest_wait: WAIT, max_ack_pending: 1, ack_pending: 1, pin: None }
+        ConsumerFacts { shortest_wait: WAIT, max_ack_pending: 1, ack_pending: 1, pin: None, floor: 0 }
     }
 
     pub(super) fn on(&mut self, event: Event<'_>) -> Vec<Effect> {

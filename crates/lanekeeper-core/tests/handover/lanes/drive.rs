@@ -90,6 +90,9 @@ impl State {
             Effect::Breaker { .. } | Effect::DeadLetter { .. } => {
                 return Err("puts away what its policy lets stand".into());
             }
+            Effect::OrderBegun { .. } | Effect::OrderEnded { .. } => {
+                return Err("carries out what nobody ordered".into());
+            }
             Effect::Handle { message, .. } => {
                 self.notable = true;
                 let Some(hand) = this.sequence(message) else {

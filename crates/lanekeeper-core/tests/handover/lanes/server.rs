@@ -142,7 +142,9 @@ impl State {
                 Some(consumer) => {
                     let ack_pending = u64::from(consumer.pending.is_some());
                     let pin = self.serving.get(&incarnation).and_then(Serving::pinned).map(Into::into);
-                    let facts = ConsumerFacts { shortest_wait: WAIT, max_ack_pending: 1, ack_pending, pin };
+                    // The floor matters for orders alone, and nobody orders anything here.
+                    let facts =
+                        ConsumerFacts { shortest_wait: WAIT, max_ack_pending: 1, ack_pending, pin, floor: 0 };
                     Event::Consumer { token, facts }
                 }
             }),
