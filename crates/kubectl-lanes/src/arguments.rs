@@ -6,9 +6,14 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::age;
 
-/// Looks at Lanekeeper's sets.
+/// Looks at Lanekeeper's sets, and gives orders to their lanes.
 #[derive(Debug, Parser)]
-#[command(name = "kubectl-lanes", bin_name = "kubectl lanes", version, about = "Looks at Lanekeeper's sets")]
+#[command(
+    name = "kubectl-lanes",
+    bin_name = "kubectl lanes",
+    version,
+    about = "Looks at Lanekeeper's sets, and gives orders to their lanes"
+)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) connection: Connection,
@@ -56,6 +61,123 @@ pub(crate) struct NatsFlags {
     /// The KV bucket of the records; that of the set's workers when absent.
     #[arg(long = "nats-bucket", value_name = "NAME")]
     pub(crate) bucket: Option<String>,
+}
+
+/// How long the outcome of an order is waited for.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Waiting {
+    /// How long to wait for the outcome, for example 90s or 5m. What is not carried out by then stays ordered.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = age::parse)]
+    pub(crate) timeout: Duration,
+}
+
+/// Which message is to be tried.
+#[derive(Debug, Clone, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Tried {
+    /// The message's number in the set's stream, as `kubectl lanes status` shows it.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) sequence: Option<u64>,
+    /// The message of this key (its tokens in the order of keyTokens, joined by dots) at which its lane stands.
+    #[arg(long)]
+    pub(crate) key: Option<String>,
+    /// The message at which this partition stands.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) partition: Option<u32>,
+}
+
+/// Which messages are to be skipped.
+#[derive(Debug, Clone, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct SkippedMessages {
+    /// The message's number in the set's stream.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) sequence: Option<u64>,
+    /// Every message of this key (its tokens in the order of keyTokens, joined by dots) that is in the stream now and not
+    /// settled.
+    #[arg(long)]
+    pub(crate) key: Option<String>,
+}
+
+/// Which dead letters.
+#[derive(Debug, Clone, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Letters {
+    /// The one with this number in the stream of dead letters, as `dlq list` shows it.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) sequence: Option<u64>,
+    /// Those of this key (its tokens in the order of keyTokens, joined by dots).
+    #[arg(long)]
+    pub(crate) key: Option<String>,
+    /// All of the set.
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+/// What keeps from a mistake.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Care {
+    /// Show what would be done, and do nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Also when it is about more than 100 dead letters.
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+/// What is done with dead letters.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DlqCommand {
+    /// Show a set's dead letters, the oldest first.
+    List {
+        /// The set.
+        set: String,
+        /// Those of this key alone.
+        #[arg(long)]
+        key: Option<String>,
+        /// How many at most.
+        #[arg(long, value_name = "NUMBER", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+        limit: u64,
+        /// The stream of dead letters; that of the set when absent.
+        #[arg(long, value_name = "NAME")]
+        stream: Option<String>,
+        #[command(flatten)]
+        nats: NatsFlags,
+    },
+    /// Publish dead letters again under their original subject, and delete each once the stream has it.
+    ///
+    /// They go to the end of the stream, in their original order: messages of the key that were handled meanwhile stay
+    /// handled, and those that wait come first. The order of the key is not restored.
+    Replay {
+        /// The set.
+        set: String,
+        #[command(flatten)]
+        which: Letters,
+        #[command(flatten)]
+        care: Care,
+        /// The stream of dead letters; that of the set when absent.
+        #[arg(long, value_name = "NAME")]
+        stream: Option<String>,
+        #[command(flatten)]
+        nats: NatsFlags,
+    },
+    /// Delete dead letters for good, and show what they were.
+    Drop {
+        /// The set.
+        set: String,
+        #[command(flatten)]
+        which: Letters,
+        /// Why; it is shown with what was dropped.
+        #[arg(long)]
+        reason: String,
+        #[command(flatten)]
+        care: Care,
+        /// The stream of dead letters; that of the set when absent.
+        #[arg(long, value_name = "NAME")]
+        stream: Option<String>,
+        #[command(flatten)]
+        nats: NatsFlags,
+    },
 }
 
 /// Whether a set is shown once, or as it changes.
@@ -167,6 +289,43 @@ pub(crate) enum Command {
         #[arg(long = "worker", value_name = "HOST:PORT")]
         workers: Vec<String>,
     },
+    /// Try the message at which a lane stands at once, whether attempts are left or not.
+    ///
+    /// One attempt; whatever comes after it is as the set's policy says. A handler that runs is not cut off: if that attempt
+    /// fails, one more follows at once.
+    Retry {
+        /// The set.
+        set: String,
+        #[command(flatten)]
+        which: Tried,
+        #[command(flatten)]
+        waiting: Waiting,
+        #[command(flatten)]
+        nats: NatsFlags,
+    },
+    /// Give a message up, or all of a key: acknowledged without the handler, and recorded.
+    ///
+    /// With onExhausted.policy DeadLetter each is stored as a dead letter first; otherwise its content is gone unless the
+    /// stream keeps it. Later messages of the key are handled although these were not. A handler that runs is not cut off:
+    /// the message is skipped if that attempt fails.
+    Skip {
+        /// The set.
+        set: String,
+        #[command(flatten)]
+        which: SkippedMessages,
+        /// Why; it is recorded.
+        #[arg(long)]
+        reason: String,
+        #[command(flatten)]
+        waiting: Waiting,
+        #[command(flatten)]
+        nats: NatsFlags,
+    },
+    /// List a set's dead letters, publish them again, or drop them.
+    Dlq {
+        #[command(subcommand)]
+        command: DlqCommand,
+    },
     /// Show the version of this plugin.
     Version,
 }
@@ -213,6 +372,18 @@ mod tests {
             "keys",
             "keys orders --top 0",
             "plan --partitions 4",
+            "retry orders",
+            "retry orders --sequence 1 --partition 0",
+            "retry orders --sequence 1 --timeout soon",
+            "skip orders --sequence 1",
+            "skip orders --reason why",
+            "skip orders --sequence 1 --key a --reason why",
+            "dlq orders",
+            "dlq list",
+            "dlq list orders --limit 0",
+            "dlq replay orders",
+            "dlq replay orders --all --key a",
+            "dlq drop orders --all",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }
@@ -220,6 +391,11 @@ mod tests {
             "where orders --subject orders.7",
             "status orders -w --until-settled --timeout 90s",
             "plan orders --partitions -1",
+            "retry orders --partition 0 --timeout 90s",
+            "skip orders --key a.b --reason why",
+            "dlq list orders --key a --limit 5 -o json",
+            "dlq replay orders --all --yes --dry-run",
+            "dlq drop orders --sequence 7 --reason why",
         ] {
             assert!(parse(line).is_ok(), "{line}");
         }

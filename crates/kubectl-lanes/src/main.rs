@@ -1,15 +1,18 @@
-//! `kubectl lanes`: what a set is doing, and where a key goes.
+//! `kubectl lanes`: what a set is doing, where a key goes, and what a person decides about messages.
 //!
-//! Reads only, with the rights of whoever calls it: from the Kubernetes API server, and from the set's NATS where it can
-//! be reached. Partitions are computed by the same rules that the operator uses.
+//! With the rights of whoever calls it: reads from the Kubernetes API server, and from the set's NATS where it can be
+//! reached. `retry` and `skip` write orders into a lane's key, `dlq` publishes and
+//! deletes dead letters; nothing else is changed. Partitions are computed by the same rules that the operator uses.
 
 mod age;
 mod arguments;
 mod audit;
 mod cluster;
+mod dlq;
 mod keys;
 mod lane;
 mod look;
+mod orders;
 mod place;
 mod preview;
 mod progress;
@@ -17,17 +20,19 @@ mod reach;
 mod status;
 mod table;
 mod watch;
+mod who;
 mod wrap;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use k8s_openapi::jiff::Timestamp;
-use lanekeeper_api::{OrderedPartitionSet, invalid};
+use lanekeeper_api::{OrderedPartitionSet, invalid, validate::Validated};
 use serde::Serialize;
 
-use arguments::{Arguments, Command, Format, NatsFlags};
+use arguments::{Arguments, Command, Connection, DlqCommand, Format, NatsFlags, Waiting};
 use cluster::{Cluster, ClusterError, Scope};
+use orders::{Asked, Head};
 
 #[derive(Debug, thiserror::Error)]
 enum Failure {
@@ -51,6 +56,10 @@ enum Failure {
     Json(serde_json::Error),
     #[error(transparent)]
     Audit(#[from] Box<audit::AuditError>),
+    #[error(transparent)]
+    Orders(#[from] Box<orders::OrdersError>),
+    #[error(transparent)]
+    Dlq(#[from] Box<dlq::DlqError>),
     /// An answer, and not a good one.
     #[error("{0}")]
     Violated(String),
@@ -97,9 +106,7 @@ async fn run(arguments: Arguments) -> Result<String, Failure> {
         }
         Command::Audit { set: name, flags, nats } => {
             let cluster = Cluster::connect(&arguments.connection).await?;
-            let set = cluster.set(&name).await?;
-            let validated = lanekeeper_api::validate(&set)
-                .map_err(|wrong| Failure::Invalid { set: name, wrong: invalid::summary(&wrong) })?;
+            let validated = validated(&cluster, &name).await?;
             let audit = audit::audit(&cluster, &validated, &nats, &flags).await.map_err(Box::new)?;
             let text = write(format, &audit, audit::render)?;
             if audit.is_clean() { Ok(text) } else { Err(Failure::Violated(text)) }
@@ -134,6 +141,23 @@ async fn run(arguments: Arguments) -> Result<String, Failure> {
             let keys = keys::keys(&cluster, &set, top.into(), &workers).await?;
             write(format, &keys, keys::render)
         }
+        Command::Retry { set, which, waiting, nats } => {
+            let head = match (which.sequence, which.key, which.partition) {
+                (Some(sequence), ..) => Head::Sequence(sequence),
+                (None, Some(key), _) => Head::Key(key),
+                (None, None, partition) => Head::Partition(partition.unwrap_or_default()),
+            };
+            order(&arguments.connection, &set, &nats, Asked::Retry(head), waiting, format).await
+        }
+        Command::Skip { set, which, reason, waiting, nats } => {
+            let reason = orders::checked(&reason).map_err(Box::new)?;
+            let asked = match (which.sequence, which.key) {
+                (None, Some(key)) => Asked::SkipKey { key, reason },
+                (sequence, _) => Asked::SkipOne { sequence: sequence.unwrap_or_default(), reason },
+            };
+            order(&arguments.connection, &set, &nats, asked, waiting, format).await
+        }
+        Command::Dlq { command } => dead_letters(&arguments.connection, command, format).await,
         Command::Where { set, key, subject } => {
             let cluster = Cluster::connect(&arguments.connection).await?;
             let set = cluster.set(&set).await?;
@@ -141,6 +165,61 @@ async fn run(arguments: Arguments) -> Result<String, Failure> {
             write(format, &place, place::render)
         }
     }
+}
+
+/// Gives an order, and says what came of it.
+async fn order(
+    connection: &Connection,
+    name: &str,
+    nats: &NatsFlags,
+    asked: Asked,
+    waiting: Waiting,
+    format: Option<Format>,
+) -> Result<String, Failure> {
+    let cluster = Cluster::connect(connection).await?;
+    let set = validated(&cluster, name).await?;
+    let answer = orders::give(&cluster, &set, nats, asked, waiting.timeout).await.map_err(Box::new)?;
+    let text = write(format, &answer, orders::render)?;
+    if answer.is_good() { Ok(text) } else { Err(Failure::Violated(text)) }
+}
+
+/// Shows dead letters, or does something with them.
+async fn dead_letters(
+    connection: &Connection,
+    command: DlqCommand,
+    format: Option<Format>,
+) -> Result<String, Failure> {
+    let (name, nats, stream) = match &command {
+        DlqCommand::List { set, nats, stream, .. }
+        | DlqCommand::Replay { set, nats, stream, .. }
+        | DlqCommand::Drop { set, nats, stream, .. } => (set.clone(), nats.clone(), stream.clone()),
+    };
+    let cluster = Cluster::connect(connection).await?;
+    let set = validated(&cluster, &name).await?;
+    let dlq = dlq::Dlq::open(&cluster, &set, &nats, stream).await.map_err(Box::new)?;
+    match command {
+        DlqCommand::List { key, limit, .. } => {
+            let list = dlq.list(key, limit).await.map_err(Box::new)?;
+            write(format, &list, dlq::render_list)
+        }
+        DlqCommand::Replay { which, care, .. } => {
+            let done = dlq.replay(&which.into(), care).await.map_err(Box::new)?;
+            let text = write(format, &done, dlq::render_done)?;
+            if done.is_good() { Ok(text) } else { Err(Failure::Violated(text)) }
+        }
+        DlqCommand::Drop { which, reason, care, .. } => {
+            let done = dlq.drop_letters(&which.into(), &reason, care).await.map_err(Box::new)?;
+            let text = write(format, &done, dlq::render_done)?;
+            if done.is_good() { Ok(text) } else { Err(Failure::Violated(text)) }
+        }
+    }
+}
+
+/// A set that can be used as it is.
+async fn validated(cluster: &Cluster, name: &str) -> Result<Validated, Failure> {
+    let set = cluster.set(name).await?;
+    lanekeeper_api::validate(&set)
+        .map_err(|wrong| Failure::Invalid { set: name.to_owned(), wrong: invalid::summary(&wrong) })
 }
 
 /// What NATS says, or why it says nothing: the rest of a status is worth having without it.

@@ -1,8 +1,8 @@
 //! The way to the NATS of a set: addresses, credentials and certificates as its specification has them, with the rights
 //! of whoever calls. I/O.
 //!
-//! A Service's name means nothing outside of the cluster, so a port is then forwarded through the API server. Whoever
-//! uses the connection asks only: nothing here or after it may change anything in NATS.
+//! A Service's name means nothing outside of the cluster, so a port is then forwarded through the API server. Nothing
+//! here changes anything in NATS.
 
 mod address;
 mod forward;

@@ -10,6 +10,8 @@ mod rig;
 
 mod audit;
 mod calling;
+mod dlq;
+mod orders;
 mod keys;
 mod plan;
 mod reach;

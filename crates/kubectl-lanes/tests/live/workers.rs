@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use lanekeeper_nats::ConnectSettings;
 use lanekeeper_tests::controlplane::ControlPlane;
-use lanekeeper_worker::{HandlerError, Message, Worker, handler};
+use lanekeeper_worker::{Handler, HandlerError, Message, Worker, handler};
 use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::rig::Rig;
@@ -40,15 +40,19 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) async fn start(rig: &Rig, partition: u32, handled: &Handled) -> Self {
-        let pod = format!("orders-{partition}-a");
-        make_pod(rig, &pod, partition).await;
-        let connect = ConnectSettings::new([rig.nats.url()], "worker");
-        let worker = Worker::builder(rig.name("orders"), partition, "ORDERS", connect).pod(&pod).build();
         let handled = handled.clone();
         let handler = handler(move |_: Arc<Message>| {
             handled.count(partition);
             async { Ok::<(), HandlerError>(()) }
         });
+        Self::start_with(rig, partition, handler).await
+    }
+
+    pub(crate) async fn start_with(rig: &Rig, partition: u32, handler: impl Handler) -> Self {
+        let pod = format!("orders-{partition}-a");
+        make_pod(rig, &pod, partition).await;
+        let connect = ConnectSettings::new([rig.nats.url()], "worker");
+        let worker = Worker::builder(rig.name("orders"), partition, "ORDERS", connect).pod(&pod).build();
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(async move {
             let shutdown = async move {
