@@ -305,7 +305,7 @@ pub(crate) enum Command {
     },
     /// Give a message up, or all of a key: acknowledged without the handler, and recorded.
     ///
-    /// With onExhausted.policy DeadLetter each is stored as a dead letter first; otherwise its content is gone unless the
+    /// Where onExhausted.policy has dead letters each is stored as one first; otherwise its content is gone unless the
     /// stream keeps it. Later messages of the key are handled although these were not. A handler that runs is not cut off:
     /// the message is skipped if that attempt fails.
     Skip {

@@ -147,7 +147,7 @@ async fn run(arguments: Arguments) -> Result<String, Failure> {
                 (None, Some(key), _) => Head::Key(key),
                 (None, None, partition) => Head::Partition(partition.unwrap_or_default()),
             };
-            order(&arguments.connection, &set, &nats, Asked::Retry(head), waiting, format).await
+            order(&arguments.connection, &set, &nats, &Asked::Retry(head), waiting, format).await
         }
         Command::Skip { set, which, reason, waiting, nats } => {
             let reason = orders::checked(&reason).map_err(Box::new)?;
@@ -155,7 +155,7 @@ async fn run(arguments: Arguments) -> Result<String, Failure> {
                 (None, Some(key)) => Asked::SkipKey { key, reason },
                 (sequence, _) => Asked::SkipOne { sequence: sequence.unwrap_or_default(), reason },
             };
-            order(&arguments.connection, &set, &nats, asked, waiting, format).await
+            order(&arguments.connection, &set, &nats, &asked, waiting, format).await
         }
         Command::Dlq { command } => dead_letters(&arguments.connection, command, format).await,
         Command::Where { set, key, subject } => {
@@ -172,7 +172,7 @@ async fn order(
     connection: &Connection,
     name: &str,
     nats: &NatsFlags,
-    asked: Asked,
+    asked: &Asked,
     waiting: Waiting,
     format: Option<Format>,
 ) -> Result<String, Failure> {

@@ -20,6 +20,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::{
+    arguments::NatsFlags,
     cluster::Cluster,
     look::{LookError, look},
     reach::{ReachError, Reached, reach},
@@ -116,8 +117,8 @@ pub(crate) fn checked(reason: &str) -> Result<String, OrdersError> {
 pub(crate) async fn give(
     cluster: &Cluster,
     set: &Validated,
-    nats: &crate::arguments::NatsFlags,
-    asked: Asked,
+    nats: &NatsFlags,
+    asked: &Asked,
     timeout: Duration,
 ) -> Result<Answer, OrdersError> {
     let until = Instant::now() + timeout;
@@ -135,7 +136,7 @@ pub(crate) async fn give(
     };
     let target = loop {
         let seen = look(&reached, set).await?;
-        let Some(target) = target::find(&reached, set, &seen, &asked).await? else {
+        let Some(target) = target::find(&reached, set, &seen, asked).await? else {
             let partition = asked.partition(set);
             pause(until).await.ok_or(OrdersError::HandingOver { partition, timeout })?;
             continue;
