@@ -23,7 +23,7 @@ use serde::Serialize;
 use crate::{
     arguments::{Care, Letters, NatsFlags},
     cluster::Cluster,
-    orders::{OrdersError, checked},
+    orders::{ReasonError, checked},
     reach::{ReachError, Reached, reach},
 };
 use letter::{Again, Letter};
@@ -42,7 +42,7 @@ pub(crate) enum DlqError {
     #[error(transparent)]
     Api(#[from] ApiError),
     #[error(transparent)]
-    Reason(#[from] OrdersError),
+    Reason(#[from] ReasonError),
     #[error("--key: {0}")]
     Key(SubjectError),
     #[error(

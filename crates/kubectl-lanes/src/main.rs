@@ -59,6 +59,8 @@ enum Failure {
     #[error(transparent)]
     Orders(#[from] Box<orders::OrdersError>),
     #[error(transparent)]
+    Reason(#[from] orders::ReasonError),
+    #[error(transparent)]
     Dlq(#[from] Box<dlq::DlqError>),
     /// An answer, and not a good one.
     #[error("{0}")]
@@ -150,7 +152,7 @@ async fn run(arguments: Arguments) -> Result<String, Failure> {
             order(&arguments.connection, &set, &nats, &Asked::Retry(head), waiting, format).await
         }
         Command::Skip { set, which, reason, waiting, nats } => {
-            let reason = orders::checked(&reason).map_err(Box::new)?;
+            let reason = orders::checked(&reason)?;
             let asked = match (which.sequence, which.key) {
                 (None, Some(key)) => Asked::SkipKey { key, reason },
                 (sequence, _) => Asked::SkipOne { sequence: sequence.unwrap_or_default(), reason },

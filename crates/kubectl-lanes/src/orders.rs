@@ -34,6 +34,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Writes that others may be faster with.
 const CONFLICTS: usize = 32;
 
+/// A reason that cannot be recorded.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReasonError {
+    #[error("--reason is {found} characters long: it must have 1 to {MAX_REASON}")]
+    Length { found: usize },
+    #[error("--reason has a control character: it must be one line of text")]
+    Line,
+}
+
 /// Why nothing is ordered, or nothing known of it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OrdersError {
@@ -47,10 +56,6 @@ pub(crate) enum OrdersError {
     Bucket(#[from] KvError),
     #[error(transparent)]
     Target(#[from] target::TargetError),
-    #[error("--reason is {found} characters long: it must have 1 to {MAX_REASON}")]
-    Reason { found: usize },
-    #[error("--reason has a control character: it must be one line of text")]
-    ReasonLine,
     #[error("partition {partition}: {error}")]
     Full { partition: u32, error: OrderError },
     #[error(
@@ -101,14 +106,14 @@ impl Answer {
 }
 
 /// Checks what a person wrote.
-pub(crate) fn checked(reason: &str) -> Result<String, OrdersError> {
+pub(crate) fn checked(reason: &str) -> Result<String, ReasonError> {
     let reason = reason.trim();
     let found = reason.chars().count();
     if found == 0 || found > MAX_REASON {
-        return Err(OrdersError::Reason { found });
+        return Err(ReasonError::Length { found });
     }
     if reason.chars().any(char::is_control) {
-        return Err(OrdersError::ReasonLine);
+        return Err(ReasonError::Line);
     }
     Ok(reason.to_owned())
 }

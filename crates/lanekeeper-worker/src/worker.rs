@@ -140,7 +140,8 @@ impl Worker {
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), RunError> {
         let span = self.span();
-        self.serve(handler, shutdown).instrument(span).await
+        // Whoever embeds it need not carry its many kilobytes.
+        Box::pin(self.serve(handler, shutdown)).instrument(span).await
     }
 
     async fn serve(self, handler: impl Handler, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {

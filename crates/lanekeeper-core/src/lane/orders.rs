@@ -231,7 +231,9 @@ impl Lane {
             begun.push(one.order.id.clone());
         }
         let any = !begun.is_empty();
-        begun.into_iter().for_each(|id| self.emit(Effect::OrderBegun { incarnation, id }));
+        for id in begun {
+            self.emit(Effect::OrderBegun { incarnation, id });
+        }
         any
     }
 

@@ -19,8 +19,6 @@ pub struct ConsumerState {
     pub pending: u64,
     /// Stream sequence of the last delivery.
     pub delivered: u64,
-    /// The ack floor: everything up to this stream sequence is settled.
-    pub floor: u64,
     /// Paused by somebody.
     pub paused: bool,
 }
@@ -62,14 +60,6 @@ struct Info {
     paused: bool,
     #[serde(default)]
     priority_groups: Vec<Group>,
-    #[serde(default)]
-    ack_floor: Floor,
-}
-
-#[derive(Default, Deserialize)]
-struct Floor {
-    #[serde(default)]
-    stream_seq: u64,
 }
 
 #[derive(Deserialize, Default)]
@@ -146,7 +136,6 @@ impl Inspector {
             facts,
             pending: info.num_pending,
             delivered: info.delivered.stream_seq,
-            floor: info.ack_floor.stream_seq,
             paused: info.paused,
         })
     }

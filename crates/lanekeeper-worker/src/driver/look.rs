@@ -72,7 +72,7 @@ impl Look {
             waiting: state.pending,
             out: state.facts.ack_pending,
             delivered: state.delivered,
-            floor: state.floor,
+            floor: state.facts.floor,
             paused: state.paused,
             pin: state.facts.pin.clone(),
             siblings: key.holders.iter().filter(|holder| *holder != us).cloned().collect(),
