@@ -58,6 +58,8 @@ enum Trouble {
 }
 
 struct Worker {
+    /// Where the server sends what is for this process: another process of its place does not hear of it.
+    address: usize,
     lane: Lane,
     monitor: LaneMonitor,
     connected: bool,
@@ -78,8 +80,9 @@ struct Worker {
 }
 
 impl Worker {
-    fn new() -> Self {
+    fn new(address: usize) -> Self {
         Self {
+            address,
             lane: Lane::new(Options::default()),
             monitor: LaneMonitor::new(),
             connected: false,
@@ -120,6 +123,8 @@ struct World {
     server: Server,
     releases: Vec<Release>,
     workers: Vec<Worker>,
+    /// Addresses that were given.
+    addresses: usize,
     paused: bool,
     /// The worker that noted the pin last, and which.
     owner: Option<(usize, Arc<str>)>,
@@ -147,6 +152,7 @@ impl World {
             server: Server::new(MESSAGES),
             releases: Vec::new(),
             workers: Vec::new(),
+            addresses: workers,
             paused: false,
             owner: None,
             never_stalled: false,
@@ -158,15 +164,16 @@ impl World {
             messages: 0,
             history: Vec::new(),
         };
-        for _ in 0..workers {
-            world.workers.push(Worker::new());
-            world.start(world.workers.len() - 1);
+        for index in 0..workers {
+            world.workers.push(Worker::new(index));
+            world.start(index);
         }
         world
     }
 
     fn start(&mut self, index: usize) {
-        self.workers[index] = Worker::new();
+        self.workers[index] = Worker::new(self.addresses);
+        self.addresses += 1;
         self.owner.take_if(|(owner, _)| *owner == index);
         self.connect(index);
         self.assign(index);
@@ -364,15 +371,15 @@ impl World {
         self.release_on();
         for index in 0..self.workers.len() {
             while let Some(up) = due(&mut self.workers[index].up, self.now) {
-                self.server.receive(self.now, index, &up);
+                self.server.receive(self.now, self.workers[index].address, &up);
                 self.completed.extend(&self.server.dead);
                 let lost: Vec<_> = self.server.acked.iter().filter(|q| !self.completed.contains(q)).collect();
                 assert!(lost.is_empty(), "{lost:?} acknowledged and nowhere\n{}", self.history.join("\n"));
             }
         }
-        for (index, down) in std::mem::take(&mut self.server.out) {
-            let worker = &mut self.workers[index];
-            if worker.connected {
+        for (address, down) in std::mem::take(&mut self.server.out) {
+            let worker = self.workers.iter_mut().find(|worker| worker.address == address);
+            if let Some(worker) = worker.filter(|worker| worker.connected) {
                 let at =
                     (self.now + worker.delay).max(worker.down.back().map_or(Duration::ZERO, |last| last.0));
                 worker.down.push_back((at, down));
@@ -410,7 +417,8 @@ impl World {
                 }
                 Next::GiveBack { sequence } => {
                     let nak = Up::Nak { sequence, token: 0, delay: Duration::ZERO };
-                    self.server.receive(self.now, 0, &nak);
+                    // Nobody waits for the answer.
+                    self.server.receive(self.now, usize::MAX, &nak);
                     None
                 }
             };
