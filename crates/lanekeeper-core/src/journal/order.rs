@@ -3,7 +3,7 @@
 //! All that is asked is which of two handlings came first. Times of one instance are exact; between two instances only
 //! what differs by more than the clock tolerance is certain, and a violation is only what is certain.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Ending, Options, Report,
@@ -45,8 +45,8 @@ impl Judge<'_> {
         let before = handlings.len();
         handlings.dedup();
         report.copies += before - handlings.len();
-        let first = handlings.first().filter(|_| self.options.partial).map(|first| first.fence);
-        let facts = Facts::new(handlings, expected, expecting, base.or(first));
+        let beginning = self.options.partial.then(|| self.beginning(handlings)).flatten();
+        let facts = Facts::new(handlings, expected, expecting, base.or(beginning));
         let mut latest: Vec<&Handling> = Vec::new();
         for (index, handling) in handlings.iter().enumerate() {
             let running = self.running(&latest, handling);
@@ -76,6 +76,15 @@ impl Judge<'_> {
             }
         }
         self.gaps(&facts, counted, report);
+    }
+
+    /// The highest message with which a journal may begin. Which handling really was the first is not certain where clocks
+    /// differ: it is one that no other of its instance, and no other by more than the tolerance, is ahead of.
+    fn beginning(&self, handlings: &[Handling]) -> Option<Fence> {
+        let latest = handlings.first()?.start.saturating_add(self.options.clock_tolerance);
+        let mut instances = BTreeSet::new();
+        let perhaps = handlings.iter().take_while(|one| one.start <= latest);
+        perhaps.filter(|one| instances.insert(one.instance)).map(|one| one.fence).max()
     }
 
     /// Whether `one` may have ended when `other` began.

@@ -235,6 +235,21 @@ fn a_partial_journal_misses_nothing_ahead_of_its_beginning() {
 }
 
 #[test]
+fn where_clocks_differ_a_partial_journal_may_begin_with_what_seems_to_come_second() {
+    let ahead = Entry { pod: "ahead".into(), ..handling("k", 5, 30, 32) };
+    let repeats = [handling("k", 3, 10, 12), handling("k", 4, 20, 90), handling("k", 5, 91, 92)];
+    let entries: Vec<Entry> = repeats.into_iter().chain([ahead]).collect();
+    let partial = Options { partial: true, clock_tolerance: 50, ..Options::default() };
+    let report = checker(partial, &entries).report();
+    assert!(report.is_clean(), "{report}");
+    let exact = Options { clock_tolerance: 5, ..partial };
+    assert!(
+        !checker(exact, &entries).report().is_clean(),
+        "5 certainly began after 3, and before 4 was done"
+    );
+}
+
+#[test]
 fn what_was_put_away_is_not_lost_and_its_successor_does_not_overtake_it() {
     let failed = Entry { outcome: Ending::Permanent, ..handling("k", 1, 10, 12) };
     let away = Entry { outcome: Ending::PutAway, ..handling("k", 1, 13, 13) };
