@@ -16,6 +16,9 @@
 //!    this comes late, when another worker has the message again, that worker has a pin of its own (a pin is given
 //!    together with a message), and nobody but itself can be given the message.
 //!
+//! Two releases that are both late, one with its second and one with its third step, can break both locks within one
+//! handling; a random test found that, and it is one of the pairs that `docs/guarantees.md` names.
+//!
 //! Only one worker does this for a note: the one that took it out of the key by compare-and-set.
 
 use crate::record::{Holder, LaneKey};

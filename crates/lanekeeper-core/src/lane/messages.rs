@@ -22,10 +22,14 @@ impl Lane {
         let Some(pulled) = self.pulls.consume(delivered.pull) else {
             return self.drop_stale(&delivered);
         };
+        if now >= pulled + self.wait {
+            // The pin that it came with has lapsed as well: to note it would be to say that another's is ours.
+            return self.drop_stale(&delivered);
+        }
         self.pinned(delivered.pin);
         self.reached();
         let served = self.current.is_some() && self.membership == super::Membership::Member && !self.ending();
-        if now >= pulled + self.wait || !served {
+        if !served {
             return self.drop_stale(&delivered);
         }
         let Some(hand) = &mut self.hand else {
