@@ -101,7 +101,8 @@ pub(crate) async fn look(reached: &Reached, set: &Validated) -> Result<Seen, Loo
                 let found: Option<Revisioned<Report>> = bucket.parse(&entry)?;
                 seen.reports.extend(found.map(|found| Reported { partition, pod, report: found.value }));
             }
-            None => {}
+            // Its holder is among those that the lane's key names.
+            Some(SetKey::Lease(_)) | None => {}
         }
     }
     let stream = &set.stream.mapping.stream;

@@ -275,6 +275,8 @@ fn observed(seen: &Seen, record: &Revisioned<Record>) -> Observed {
         record: Some(record.clone()),
         known_before: true,
         lane_keys: seen.lane_keys.clone(),
+        // Leftovers, of which nothing is shown.
+        leases: BTreeMap::new(),
         assignments: seen.assignments.clone(),
         consumers: seen.consumers.clone(),
         terminated: BTreeSet::new(),

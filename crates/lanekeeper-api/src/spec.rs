@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    consumer::{Breaker, Consumer, DeadLetter, ExhaustedPolicy, OnExhausted, Retry, Start},
+    consumer::{Breaker, Consumer, DeadLetter, ExhaustedPolicy, OnExhausted, Ownership, Retry, Start},
     mapping::Mapping,
     nats::{ClientSecretRef, Nats, SecretKeyRef, Tls},
     rescale::Rescale,

@@ -30,7 +30,7 @@ pub use self::{
 };
 use crate::{
     invalid::{Findings, Invalid},
-    spec::{DeletionPolicy, OrderedPartitionSet, OrderedPartitionSetSpec, Start},
+    spec::{DeletionPolicy, OrderedPartitionSet, OrderedPartitionSetSpec, Ownership, Start},
 };
 
 /// A specification that is right, in the types of the rules.
@@ -192,6 +192,10 @@ fn settings(
     }
     LaneSettings {
         ack_wait_milliseconds: ack_wait_seconds * 1000,
+        ownership: match spec.consumer.ownership {
+            Ownership::Pin => record::Ownership::Pin,
+            Ownership::Lease => record::Ownership::Lease,
+        },
         handler_timeout_milliseconds,
         retry: record::Retry {
             initial_backoff_milliseconds,

@@ -53,7 +53,7 @@ pub fn pin(ack_wait_milliseconds: u64) -> BTreeMap<&'static str, String> {
 }
 
 /// The consumer that a lane needs. Everything that is not named here must be off: no delivery limit, no
-/// backoff list, no inactivity limit, not paused, explicit acks, one message at a time, pull, pinned.
+/// backoff list, no inactivity limit, not paused, explicit acks, one message at a time, pull.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ConsumerSpec {
     /// Durable name.
@@ -64,10 +64,19 @@ pub struct ConsumerSpec {
     pub start: Option<u64>,
     /// The server's deadline.
     pub ack_wait_milliseconds: u64,
+    /// Whether the server pins it to one worker.
+    pub pinned: bool,
     /// `None` inherits the stream's.
     pub replicas: Option<u32>,
     /// Our metadata.
     pub metadata: BTreeMap<String, String>,
+}
+
+impl ConsumerSpec {
+    /// What of [`PIN`] it must have.
+    pub fn pin(&self) -> BTreeMap<&'static str, String> {
+        if self.pinned { pin(self.ack_wait_milliseconds) } else { BTreeMap::new() }
+    }
 }
 
 /// A consumer as the server states it. `-1` for limits means none, as the server writes it.
@@ -170,7 +179,9 @@ pub fn drift(wanted: &ConsumerSpec, found: &ConsumerFound) -> Vec<Drift> {
     let policy = if wanted.start.is_some() { "by_start_sequence" } else { "all" };
     check("deliver_policy", false, policy.into(), found.deliver_policy.clone());
     check("opt_start_seq", false, number(wanted.start), number(found.start));
-    for (field, wanted) in pin(wanted.ack_wait_milliseconds) {
+    let pin = wanted.pin();
+    for field in PIN {
+        let wanted = pin.get(field).cloned().unwrap_or_default();
         check(field, true, wanted, found.set.get(field).cloned().unwrap_or_default());
     }
     for field in OFF {

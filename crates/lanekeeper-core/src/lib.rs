@@ -12,6 +12,7 @@ pub mod hot_keys;
 pub mod invariants;
 pub mod journal;
 pub mod lane;
+pub mod lease;
 pub mod mapping;
 pub mod names;
 pub mod order;

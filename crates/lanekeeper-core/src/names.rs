@@ -85,6 +85,11 @@ impl SetName {
         format!("{}lane.{incarnation}", self.key_prefix())
     }
 
+    /// The KV key of the lease of one incarnation, where there is one.
+    pub fn lease_key(&self, incarnation: u64) -> String {
+        format!("{}.lease", self.lane_key(incarnation))
+    }
+
     /// The KV key of a partition's assignment.
     pub fn assignment_key(&self, partition: u32) -> String {
         format!("{}assignment.{partition}", self.key_prefix())
@@ -103,7 +108,11 @@ impl SetName {
         }
         let (kind, rest) = rest.split_once('.')?;
         match kind {
-            "lane" => rest.parse().ok().map(SetKey::Lane),
+            "lane" => match rest.split_once('.') {
+                Some((incarnation, "lease")) => incarnation.parse().ok().map(SetKey::Lease),
+                Some(_) => None,
+                None => rest.parse().ok().map(SetKey::Lane),
+            },
             "assignment" => rest.parse().ok().map(SetKey::Assignment),
             "report" => {
                 let (partition, pod) = rest.split_once('.')?;
@@ -121,6 +130,8 @@ pub enum SetKey {
     Record,
     /// The key of one incarnation.
     Lane(u64),
+    /// The lease of one incarnation.
+    Lease(u64),
     /// The assignment of one partition.
     Assignment(u32),
     /// The report of a pod.
@@ -182,6 +193,8 @@ mod tests {
             prop_assert!(set.deployment(partition).len() <= 63);
             prop_assert_eq!(set.parse_key(&set.record_key()), Some(SetKey::Record));
             prop_assert_eq!(set.parse_key(&set.lane_key(incarnation)), Some(SetKey::Lane(incarnation)));
+            prop_assert_eq!(set.parse_key(&set.lease_key(incarnation)), Some(SetKey::Lease(incarnation)));
+            prop_assert_eq!(set.parse_key(&format!("{}.other", set.lane_key(incarnation))), None);
             prop_assert_eq!(set.parse_key(&set.assignment_key(partition)), Some(SetKey::Assignment(partition)));
             prop_assert_eq!(
                 set.parse_key(&set.report_key(partition, "a.b-1")),

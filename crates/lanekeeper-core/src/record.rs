@@ -33,6 +33,16 @@ pub struct Owner {
     pub uid: String,
 }
 
+/// How it is decided which of a lane's workers has its messages. A lane keeps to one for its whole life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum Ownership {
+    /// The server pins its consumer to one of them.
+    #[default]
+    Pin,
+    /// They write a lease, see [`crate::lease`].
+    Lease,
+}
+
 /// How far a lane is. See [`crate::plan`] for what each state allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -69,6 +79,9 @@ pub struct LaneRecord {
     pub share: Share,
     /// How far it is.
     pub state: LaneState,
+    /// Who has its messages.
+    #[serde(default)]
+    pub ownership: Ownership,
     /// The first stream sequence it serves; 1 means from the beginning.
     pub start: u64,
     /// Floors of predecessors at or above `start`: what they cover is acknowledged without a handler.
@@ -133,7 +146,7 @@ pub struct Holder {
 pub struct Owned {
     /// The process.
     pub holder: Holder,
-    /// The pin that the server gave it.
+    /// The pin that the server gave it; empty where it has a lease.
     pub pin: String,
 }
 
@@ -152,7 +165,10 @@ pub struct LaneKey {
     /// Deliveries that were no attempts, of the message they name; see [`Excused`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excused: Option<Excused>,
-    /// Who was pinned last, as that process noted; see [`crate::release`].
+    /// Who joined before all others: nobody can have had a lease before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<Holder>,
+    /// Who was pinned (or got the lease) last, as that process noted; see [`crate::release`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owned>,
     /// The message at which the breaker opened. Means nothing any more once the lane is past it.
@@ -175,6 +191,7 @@ impl LaneKey {
             retiring: false,
             holders: Vec::new(),
             excused: None,
+            first: None,
             owner: None,
             breaker: None,
             orders: Vec::new(),
@@ -257,8 +274,11 @@ pub struct Breaker {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LaneSettings {
-    /// The server's deadline for one message, kept alive while its handler runs.
+    /// The server's deadline for one message, kept alive while its handler runs. A lease is given for as long.
     pub ack_wait_milliseconds: u64,
+    /// Who has the lane's messages.
+    #[serde(default)]
+    pub ownership: Ownership,
     /// Longest time one handling may take.
     pub handler_timeout_milliseconds: u64,
     /// Retrying.

@@ -1,9 +1,9 @@
 //! Release by evidence: handing on at once what a worker had that is proven to be gone.
 //!
-//! A worker that is pinned notes its pin in the lane's key, and takes the note back when it leaves. A note of a worker
-//! that is no holder any more, or of an earlier process of the reader's own pod, is the evidence: holders are taken out
-//! by themselves or on the kubelet's word that their container has ended, and a container starts only after its last
-//! process has ended. Never on suspicion: nothing here follows from silence.
+//! A worker that is pinned, or has the lane's lease, notes that in the lane's key, and takes the note back when it
+//! leaves. A note of a worker that is no holder any more, or of an earlier process of the reader's own pod, is the
+//! evidence: holders are taken out by themselves or on the kubelet's word that their container has ended, and a container
+//! starts only after its last process has ended. Never on suspicion: nothing here follows from silence.
 //!
 //! Neither the request that takes a pin away nor the one that gives a message back is conditional at the server, and
 //! both may arrive late. So they are sent in an order in which a late one does no harm:
@@ -19,9 +19,13 @@
 //! Two releases that are both late, one with its second and one with its third step, can break both locks within one
 //! handling; a random test found that, and it is one of the pairs that `docs/guarantees.md` names.
 //!
+//! With a lease in the place of the pin it is the same order: see that the lease names the dead one, look, give the lease
+//! back in its name by compare-and-set, look again. Until it is given back nobody else had the lease, so what was out at the
+//! first look was the dead one's.
+//!
 //! Only one worker does this for a note: the one that took it out of the key by compare-and-set.
 
-use crate::record::{Holder, LaneKey};
+use crate::record::{Holder, LaneKey, Owned};
 
 /// What the server says of a consumer, as far as this needs it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -46,12 +50,12 @@ pub fn may_give_back(before: &Seen, after: &Seen) -> bool {
     after.ack_pending == 1 && after.consumer_sequence == before.consumer_sequence && after.pin.is_empty()
 }
 
-/// The pin of a worker that is gone, if the key proves that.
-pub fn evidence<'a>(key: &'a LaneKey, us: &Holder) -> Option<&'a str> {
+/// The worker that had the lane's messages and is gone, if the key proves that.
+pub fn evidence<'a>(key: &'a LaneKey, us: &Holder) -> Option<&'a Owned> {
     let owner = key.owner.as_ref()?;
     let earlier_process = owner.holder.pod == us.pod && owner.holder.instance != us.instance;
     let gone = !key.holders.contains(&owner.holder);
-    (owner.holder != *us && (earlier_process || gone)).then_some(owner.pin.as_str())
+    (owner.holder != *us && (earlier_process || gone)).then_some(owner)
 }
 
 #[cfg(test)]
@@ -82,7 +86,9 @@ mod tests {
             (Some(before.clone()), vec![before.clone(), us.clone()], Some("pin")),
             (Some(before), vec![], Some("pin")),
         ] {
-            assert_eq!(evidence(&key(owner.clone(), &holders), &us), expected, "{owner:?} {holders:?}");
+            let key = key(owner.clone(), &holders);
+            let found = evidence(&key, &us).map(|owned| owned.pin.as_str());
+            assert_eq!(found, expected, "{owner:?} {holders:?}");
         }
     }
 

@@ -12,6 +12,7 @@
 //! - [`provision`]: creating and repairing streams and consumers, strictly: what came back is compared with what was
 //!   asked for.
 //! - [`lane`]: the pull and ack protocol of one lane.
+//! - [`lease`]: keeping a lease in a bucket.
 //! - [`store`]: publishing one message so that it is known to be stored.
 //! - [`cause`]: the closed list of causes, for conditions, Events and metrics.
 //!
@@ -23,6 +24,7 @@ pub mod connection;
 pub mod files;
 pub mod kv;
 pub mod lane;
+pub mod lease;
 pub mod observe;
 pub mod provision;
 pub mod release;

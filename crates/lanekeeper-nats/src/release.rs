@@ -1,23 +1,30 @@
-//! Takes pin and message away from a worker that is proven to be gone. What is asked in which order, and why that does
+//! Takes pin (or lease) and message away from a worker that is proven to be gone. What is asked in which order, and why that does
 //! no harm however late it arrives, is [`lanekeeper_core::release`].
 
 use lanekeeper_core::{
     consumer::GROUP,
+    lease::{Lease, Terms},
+    record::Holder,
     release::{Seen, may_give_back, may_unpin},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{api::ApiError, connection::Connection};
+use crate::{
+    api::ApiError,
+    connection::Connection,
+    kv::{Bucket, KvError},
+    lease,
+};
 
 /// What was taken away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Released {
-    /// Nothing: the pin is not, or no longer, the one of that worker.
+    /// Nothing: pin or lease is not, or no longer, the one of that worker.
     Nothing,
-    /// The pin; no message was out.
-    Pin,
-    /// The pin and the message with this stream sequence.
+    /// Pin or lease; no message was out.
+    Ownership,
+    /// Pin or lease, and the message with this stream sequence.
     Message(u64),
 }
 
@@ -28,7 +35,55 @@ pub struct ReleaseError {
     stream: String,
     consumer: String,
     #[source]
-    error: ApiError,
+    error: ReleaseCause,
+}
+
+/// What went wrong.
+#[derive(Debug, Clone, thiserror::Error)]
+enum ReleaseCause {
+    #[error(transparent)]
+    Api(ApiError),
+    #[error(transparent)]
+    Lease(KvError),
+}
+
+/// A lane's consumer.
+#[derive(Debug, Clone, Copy)]
+pub struct Target<'a> {
+    /// Of the stream.
+    pub connection: &'a Connection,
+    /// The stream.
+    pub stream: &'a str,
+    /// The consumer.
+    pub consumer: &'a str,
+}
+
+impl Target<'_> {
+    fn failed(&self, error: ReleaseCause) -> ReleaseError {
+        ReleaseError { stream: self.stream.to_owned(), consumer: self.consumer.to_owned(), error }
+    }
+
+    async fn look(&self) -> Result<Seen, ReleaseError> {
+        let operation = format!("CONSUMER.INFO.{}.{}", self.stream, self.consumer);
+        let info = self.connection.api::<Info>(&operation, &()).await;
+        Ok(info.map_err(|error| self.failed(ReleaseCause::Api(error)))?.seen())
+    }
+
+    /// What is out is given back, if it is what was out before.
+    async fn give_back(&self, before: &Seen) -> Result<Released, ReleaseError> {
+        if !may_give_back(before, &self.look().await?) {
+            return Ok(Released::Ownership);
+        }
+        let Self { connection, stream, consumer } = self;
+        // The server looks at the two sequences alone (measured on 2.11, 2.12 and 2.15).
+        let (sequence, delivery) = (before.stream_sequence, before.consumer_sequence);
+        let ack = format!("$JS.ACK.{stream}.{consumer}.1.{sequence}.{delivery}.0.0");
+        match connection.client().publish(ack, "-NAK".into()).await {
+            Ok(()) => Ok(Released::Message(sequence)),
+            // The client is closed: this process is about to end.
+            Err(_) => Ok(Released::Ownership),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -66,30 +121,34 @@ impl Info {
 }
 
 /// Releases what the worker with this pin had. To be called by one worker, once, with evidence of that one's end.
-pub async fn release(
-    connection: &Connection,
-    stream: &str,
-    consumer: &str,
-    pin: &str,
-) -> Result<Released, ReleaseError> {
-    let failed = |error| ReleaseError { stream: stream.to_owned(), consumer: consumer.to_owned(), error };
-    let look = format!("CONSUMER.INFO.{stream}.{consumer}");
-    let before = connection.api::<Info>(&look, &()).await.map_err(failed)?.seen();
+pub async fn release(target: Target<'_>, pin: &str) -> Result<Released, ReleaseError> {
+    let before = target.look().await?;
     if !may_unpin(pin, &before) {
         return Ok(Released::Nothing);
     }
-    let unpin = format!("CONSUMER.UNPIN.{stream}.{consumer}");
-    connection.api::<Value>(&unpin, &json!({"group": GROUP})).await.map_err(failed)?;
-    let after = connection.api::<Info>(&look, &()).await.map_err(failed)?.seen();
-    if !may_give_back(&before, &after) {
-        return Ok(Released::Pin);
-    }
-    // The server looks at the two sequences alone (measured on 2.11, 2.12 and 2.15).
-    let (sequence, delivery) = (before.stream_sequence, before.consumer_sequence);
-    let ack = format!("$JS.ACK.{stream}.{consumer}.1.{sequence}.{delivery}.0.0");
-    match connection.client().publish(ack, "-NAK".into()).await {
-        Ok(()) => Ok(Released::Message(sequence)),
-        // The client is closed: this process is about to end.
-        Err(_) => Ok(Released::Pin),
+    let unpin = format!("CONSUMER.UNPIN.{}.{}", target.stream, target.consumer);
+    let unpinned = target.connection.api::<Value>(&unpin, &json!({"group": GROUP})).await;
+    unpinned.map_err(|error| target.failed(ReleaseCause::Api(error)))?;
+    target.give_back(&before).await
+}
+
+/// Releases what the worker with the lease under `key` had, likewise.
+pub async fn release_lease(
+    target: Target<'_>,
+    bucket: &Bucket,
+    key: &str,
+    dead: &Holder,
+    terms: Terms,
+) -> Result<Released, ReleaseError> {
+    let failed = |error| target.failed(ReleaseCause::Lease(error));
+    let found = lease::read(bucket, key).await.map_err(failed)?;
+    let Some(held) = found.lease.filter(|lease| lease.is_of(dead)) else { return Ok(Released::Nothing) };
+    let before = target.look().await?;
+    let free = bucket.json(key, &Lease::free(held.nonce, terms)).map_err(failed)?;
+    match bucket.update(key, free, found.revision).await {
+        Ok(_) => target.give_back(&before).await,
+        // Its last write was under way, or it is another's by now.
+        Err(error) if error.is_conflict() => Ok(Released::Nothing),
+        Err(error) => Err(failed(error)),
     }
 }

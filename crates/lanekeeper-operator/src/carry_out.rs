@@ -127,6 +127,7 @@ impl Subject {
             Step::PutRecord { .. } => Self::Record,
             Step::PutLaneKey { incarnation, .. }
             | Step::DeleteLaneKey { incarnation, .. }
+            | Step::DeleteLease { incarnation, .. }
             | Step::DeleteConsumer { incarnation, .. } => Self::Lane(*incarnation),
             Step::PutAssignment { assignment, .. } => Self::Lane(assignment.incarnation),
             Step::CreateConsumer(spec) | Step::RepairConsumer { spec, .. } => {
@@ -173,6 +174,9 @@ async fn one(target: Target<'_>, step: &Step) -> Result<(), StepError> {
         }
         Step::DeleteLaneKey { incarnation, expected } => {
             bucket.delete(&set.lane_key(*incarnation), *expected).await?;
+        }
+        Step::DeleteLease { incarnation, expected } => {
+            bucket.delete(&set.lease_key(*incarnation), *expected).await?;
         }
         Step::DeleteAssignment { partition, expected } => {
             bucket.delete(&set.assignment_key(*partition), *expected).await?;
@@ -226,6 +230,7 @@ fn tell(set: &SetName, before: Option<&Record>, step: &Step, news: &mut News) {
         | Step::PutLaneKey { .. }
         | Step::PutAssignment { .. }
         | Step::DeleteLaneKey { .. }
+        | Step::DeleteLease { .. }
         | Step::DeleteAssignment { .. } => {}
     }
 }

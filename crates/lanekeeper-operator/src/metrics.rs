@@ -83,6 +83,7 @@ fn step_label(step: &Step) -> &'static str {
         Step::RepairConsumer { .. } => "repair_consumer",
         Step::DeleteConsumer { .. } => "delete_consumer",
         Step::DeleteLaneKey { .. } => "delete_lane_key",
+        Step::DeleteLease { .. } => "delete_lease",
         Step::DeleteAssignment { .. } => "delete_assignment",
     }
 }

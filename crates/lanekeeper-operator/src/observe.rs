@@ -99,6 +99,7 @@ pub async fn in_nats(
             record: None,
             known_before,
             lane_keys: BTreeMap::new(),
+            leases: BTreeMap::new(),
             assignments: BTreeMap::new(),
             consumers: BTreeMap::new(),
             terminated: BTreeSet::new(),
@@ -125,6 +126,9 @@ async fn read_keys(bucket: &Bucket, wanted: &Wanted, seen: &mut Seen) -> Result<
             Some(SetKey::Record) => observed.record = bucket.parse::<Record>(&entry)?,
             Some(SetKey::Lane(incarnation)) => {
                 observed.lane_keys.extend(bucket.parse(&entry)?.map(|key| (incarnation, key)));
+            }
+            Some(SetKey::Lease(incarnation)) => {
+                observed.leases.insert(incarnation, entry.revision);
             }
             Some(SetKey::Assignment(partition)) => {
                 observed.assignments.extend(bucket.parse(&entry)?.map(|one| (partition, one)));

@@ -79,7 +79,7 @@ impl Watches {
 
 async fn listen(set: SetName, mut wakeups: Wakeups, news: broadcast::Sender<SetName>) {
     while let Some(key) = wakeups.next().await {
-        // Record and assignments are the operator's own.
+        // Record and assignments are the operator's own, and a lease is written again and again.
         if matches!(set.parse_key(&key), Some(SetKey::Lane(_) | SetKey::Report { .. })) {
             // Nobody listens when the operator ends.
             let _ = news.send(set.clone());

@@ -118,7 +118,7 @@ pub(crate) mod tests {
     use bytes::Bytes;
     use lanekeeper_core::{
         mapping::Mapping,
-        record::{Assignment, ExhaustedPolicy, LaneSettings, Retry, VERSION},
+        record::{Assignment, ExhaustedPolicy, LaneSettings, Ownership, Retry, VERSION},
         share::Share,
         subject::SubjectPattern,
     };
@@ -137,6 +137,7 @@ pub(crate) mod tests {
         let retry = Retry { initial_backoff_milliseconds: 1, max_backoff_milliseconds: 1, max_attempts: 1 };
         let settings = LaneSettings {
             ack_wait_milliseconds: 1,
+            ownership: Ownership::Pin,
             handler_timeout_milliseconds: 1,
             retry,
             on_exhausted: ExhaustedPolicy::Block,

@@ -328,6 +328,10 @@ impl<H: Handler> Driver<H> {
             KeyEvent::Joined { incarnation, retiring, excused } => {
                 Event::Joined { incarnation, retiring, excused }
             }
+            KeyEvent::Leased { incarnation, until } => Event::Leased {
+                incarnation,
+                until: until.map(|until| until.saturating_duration_since(self.start)),
+            },
             KeyEvent::BreakerOpen { incarnation, sequence } => Event::BreakerOpen { incarnation, sequence },
             KeyEvent::Orders { incarnation, orders } => Event::Orders { incarnation, orders },
             KeyEvent::JoinRefused { incarnation } => Event::JoinRefused { incarnation },

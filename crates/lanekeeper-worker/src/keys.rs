@@ -1,16 +1,21 @@
 //! The KV keys of a worker: its assignment, its lane's key, its report.
 //!
-//! Two background tasks turn keys into events and effects into writes, so that the lane's loop never waits for one:
+//! Background tasks turn keys into events and effects into writes, so that the lane's loop never waits for one:
 //! - [`watch`] reads the assignment and the lane's key at the start, at each connect, when something (perhaps)
 //!   changed, and every 15 seconds all the same;
-//! - [`write`] joins, leaves and records by compare-and-set, and writes the report.
+//! - [`write`] joins, leaves and records by compare-and-set, and writes the report;
+//! - [`lease`] contends for the lane's lease, where it has one.
 //!
 //! Without permission for the bucket no lane is started, and a running one goes on.
 
+mod lease;
 mod watch;
 mod write;
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use lanekeeper_core::{
     names::SetName,
@@ -32,6 +37,7 @@ pub(crate) enum KeyEvent {
     Joined { incarnation: u64, retiring: bool, excused: Option<Excused> },
     BreakerOpen { incarnation: u64, sequence: u64 },
     Orders { incarnation: u64, orders: Vec<Order> },
+    Leased { incarnation: u64, until: Option<Instant> },
     JoinRefused { incarnation: u64 },
     JoinFailed { incarnation: u64 },
     Left { incarnation: u64 },
@@ -45,6 +51,7 @@ pub(crate) enum KeyCommand {
     Leave { incarnation: u64, excused: Option<Excused> },
     Excuse { incarnation: u64, excused: Excused },
     Own { incarnation: u64, pin: Arc<str> },
+    Contend { incarnation: u64, time: Duration },
     Breaker { incarnation: u64, sequence: u64 },
     OrderBegun { incarnation: u64, id: String },
     OrderEnded { incarnation: u64, result: OrderResult },

@@ -203,6 +203,8 @@ impl Metrics {
             | Note::Unserial(_)
             | Note::Pinned
             | Note::PinLost
+            | Note::Leased
+            | Note::LeaseOver
             | Note::ConsumerGone => return,
         };
         counter.inc();

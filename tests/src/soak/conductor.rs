@@ -191,7 +191,7 @@ impl Conductor {
             // What happens between the look and the first subscription would not be heard, so the first turn looks
             // again at once.
             let Some(wakeups) = &mut wakeups else {
-                let keys = format!("{}lane.>", wanted.set.key_prefix());
+                let keys = format!("{}lane.*", wanted.set.key_prefix());
                 wakeups = self.bucket.wakeups(&keys).await.ok();
                 continue;
             };

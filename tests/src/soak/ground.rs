@@ -6,7 +6,7 @@ use lanekeeper_core::{
     mapping::Mapping,
     names::{DEFAULT_BUCKET, SetName},
     plan::{Start, Wanted},
-    record::{ExhaustedPolicy, LaneSettings, Owner, Retry},
+    record::{ExhaustedPolicy, LaneSettings, Owner, Ownership, Retry},
     stream::{Retention, Storage, StreamOwner, StreamSpec},
     subject::SubjectPattern,
 };
@@ -56,6 +56,7 @@ impl Ground {
         let mapping = mapping.expect("it is a mapping");
         let settings = LaneSettings {
             ack_wait_milliseconds: u64::try_from(shape.ack_wait.as_millis()).expect("it is short"),
+            ownership: Ownership::Pin,
             handler_timeout_milliseconds: 10_000,
             retry: Retry { initial_backoff_milliseconds: 50, max_backoff_milliseconds: 300, max_attempts: 3 },
             on_exhausted: ExhaustedPolicy::Block,

@@ -65,6 +65,7 @@ pub(crate) fn consumer_spec(mapping: &Mapping, share: Share, incarnation: u64) -
         filter: mapping.filter(share),
         start: None,
         ack_wait_milliseconds: 15_000,
+        pinned: true,
         replicas: None,
         metadata: BTreeMap::from([
             (metadata::SET.to_owned(), set.to_string()),

@@ -1,7 +1,7 @@
 //! Every field of a lane's consumer that a person can change by hand: found, repaired, clean afterwards.
 
 use lanekeeper_core::{
-    consumer::{ConsumerSpec, drift},
+    consumer::{ConsumerSpec, PIN, drift},
     share::Share,
 };
 use lanekeeper_nats::{Connection, observe, provision};
@@ -90,6 +90,25 @@ async fn each_field_changed_by_hand_is_found_repaired_and_clean() {
                 provision::repair_consumer(&connection, "ORDERS", &spec).await.expect("nothing to do");
             assert_eq!(again, [], "{version}: {fields}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_consumer_of_a_leased_lane_that_somebody_pins_is_found_and_pinned_no_more() {
+    for version in VERSIONS {
+        let server = NatsServer::start(version).await;
+        let connection = connect(&server).await;
+        let mapping = orders(&connection).await.mapping;
+        let spec = ConsumerSpec { pinned: false, ..consumer_spec(&mapping, HALF, 1) };
+        provision::create_consumer(&connection, "ORDERS", &spec).await.expect("it can be made");
+        assert_eq!(differing(&connection, &spec).await, [""; 0], "{version}: new");
+        let pinned = json!({
+            "priority_groups": ["lane"], "priority_policy": "pinned_client", "priority_timeout": 15_000_000_000_i64,
+        });
+        change(&connection, &spec.name, &pinned).await.expect("anybody may");
+        assert_eq!(differing(&connection, &spec).await, PIN, "{version}");
+        provision::repair_consumer(&connection, "ORDERS", &spec).await.expect("it can be repaired");
+        assert_eq!(differing(&connection, &spec).await, [""; 0], "{version}");
     }
 }
 

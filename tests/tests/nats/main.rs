@@ -10,6 +10,7 @@ mod harness;
 mod identity;
 mod kv;
 mod leaf;
+mod leases;
 mod no_jetstream;
 mod stored;
 mod stream_drift;

@@ -21,6 +21,7 @@ mod idle;
 mod mapping;
 mod moved;
 mod neighbours;
+mod ownership;
 mod reach;
 mod rescale;
 mod rig;

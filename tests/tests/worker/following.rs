@@ -1,6 +1,10 @@
 //! A worker follows its partition from lane to lane.
 
-use lanekeeper_core::{lane::State, record::Assignment, stream::Retention};
+use lanekeeper_core::{
+    lane::State,
+    record::{Assignment, Ownership},
+    stream::Retention,
+};
 use lanekeeper_nats::{ConnectSettings, Files};
 use lanekeeper_tests::{LATEST, NatsServer, wait_until};
 use lanekeeper_worker::Worker;
@@ -140,18 +144,22 @@ async fn with_accounts() -> Rig {
 
 #[tokio::test]
 async fn the_documented_permissions_of_a_worker_are_enough() {
-    let rig = with_accounts().await;
-    let consumer = rig.open().await;
-    rig.publish_many("k", 20).await;
-    let journal = Journal::default();
-    let builder = Worker::builder(rig.set.clone(), 0, STREAM, as_user(&rig, "worker"));
-    let worker = Running::start(builder, Script::taking(&journal, ms(0)));
-    rig.wait_settled(&consumer).await;
-    let share = share(0, 1);
-    rig.assign(&Assignment { retiring: true, ..rig.assignment(share, 1) }).await;
-    wait_until(DEADLINE, "the lane to be left", || async { rig.lane_key(1).await.holders.is_empty() }).await;
-    assert_eq!(journal.done().len(), 20);
-    worker.stop().await;
+    for ownership in [Ownership::Pin, Ownership::Lease] {
+        let mut rig = with_accounts().await;
+        rig.settings.ownership = ownership;
+        let consumer = rig.open().await;
+        rig.publish_many("k", 20).await;
+        let journal = Journal::default();
+        let builder = Worker::builder(rig.set.clone(), 0, STREAM, as_user(&rig, "worker"));
+        let worker = Running::start(builder, Script::taking(&journal, ms(0)));
+        rig.wait_settled(&consumer).await;
+        let share = share(0, 1);
+        rig.assign(&Assignment { retiring: true, ..rig.assignment(share, 1) }).await;
+        wait_until(DEADLINE, "the lane to be left", || async { rig.lane_key(1).await.holders.is_empty() })
+            .await;
+        assert_eq!(journal.done().len(), 20, "{ownership:?}");
+        worker.stop().await;
+    }
 }
 
 #[tokio::test]

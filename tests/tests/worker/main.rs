@@ -12,6 +12,7 @@ mod failing;
 mod following;
 mod http;
 mod journal;
+mod leases;
 mod order;
 mod orders;
 mod owners;

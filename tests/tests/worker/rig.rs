@@ -6,7 +6,7 @@ use lanekeeper_core::{
     consumer::{ConsumerFound, ConsumerSpec},
     mapping::Mapping,
     names::SetName,
-    record::{Assignment, ExhaustedPolicy, Floor, LaneKey, LaneSettings, Report, Retry, VERSION},
+    record::{Assignment, ExhaustedPolicy, Floor, LaneKey, LaneSettings, Ownership, Report, Retry, VERSION},
     share::Share,
     stream::{Retention, Storage, StreamOwner, StreamSpec},
     subject::SubjectPattern,
@@ -59,6 +59,7 @@ impl Rig {
             Retry { initial_backoff_milliseconds: 100, max_backoff_milliseconds: 2_000, max_attempts: 3 };
         let settings = LaneSettings {
             ack_wait_milliseconds: 3_000,
+            ownership: Ownership::Pin,
             handler_timeout_milliseconds: 60_000,
             retry,
             on_exhausted: ExhaustedPolicy::Block,
@@ -101,6 +102,7 @@ impl Rig {
             filter: self.mapping.filter(share),
             start,
             ack_wait_milliseconds: self.settings.ack_wait_milliseconds,
+            pinned: self.settings.ownership == Ownership::Pin,
             replicas: None,
             metadata: BTreeMap::new(),
         };

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use lanekeeper_core::{
     invariants::JournalInvariant as Rule,
     journal::Ending,
-    record::{Floor, LaneRecord, LaneState, Owner, Record},
+    record::{Floor, LaneRecord, LaneState, Owner, Ownership, Record},
     share::Share,
 };
 
@@ -20,6 +20,7 @@ fn lane(incarnation: u64, share: Share, floors: Vec<Floor>) -> LaneRecord {
         incarnation,
         share,
         state: LaneState::Open,
+        ownership: Ownership::Pin,
         start: 1,
         floors,
         opened: true,

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use lanekeeper_core::{
-    consumer::{ConsumerFound, ConsumerSpec, pin},
+    consumer::{ConsumerFound, ConsumerSpec},
     plan::{Note, Observed, Plan, Refusal, Revisioned, Step, Wait, Wanted, plan},
     record::LaneRecord,
 };
@@ -126,6 +126,9 @@ pub(super) fn carry_out(step: Step, observed: &mut Observed) {
         Step::DeleteLaneKey { incarnation, .. } => {
             observed.lane_keys.remove(&incarnation);
         }
+        Step::DeleteLease { incarnation, .. } => {
+            observed.leases.remove(&incarnation);
+        }
         Step::DeleteAssignment { partition, .. } => {
             observed.assignments.remove(&partition);
         }
@@ -156,7 +159,7 @@ fn fresh(spec: &ConsumerSpec) -> ConsumerFound {
         inactive_threshold_milliseconds: 0,
         headers_only: false,
         replay_policy: "instant".to_owned(),
-        set: pin(spec.ack_wait_milliseconds),
+        set: spec.pin(),
         paused: false,
         replicas: spec.replicas.unwrap_or(0),
         metadata: spec.metadata.clone(),

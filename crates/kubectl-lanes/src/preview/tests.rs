@@ -61,6 +61,7 @@ fn at_rest(set: &Validated) -> Seen {
         record: None,
         known_before: false,
         lane_keys: BTreeMap::new(),
+        leases: BTreeMap::new(),
         assignments: BTreeMap::new(),
         consumers: BTreeMap::new(),
         terminated: BTreeSet::new(),

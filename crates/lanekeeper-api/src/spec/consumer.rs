@@ -16,7 +16,7 @@ pub struct Consumer {
     #[schemars(range(min = 1, max = 3600))]
     pub ack_wait_seconds: i32,
 
-    /// How it is decided which of a lane's workers gets its messages.
+    /// How it is decided which of a lane's workers gets its messages. A change hands every lane over to a successor.
     #[serde(default)]
     pub ownership: Ownership,
 
@@ -48,6 +48,9 @@ pub enum Ownership {
     /// By the server: a consumer is pinned to one worker, the others stand by.
     #[default]
     Pin,
+    /// By a lease in the bucket of the records, given for `ackWaitSeconds` at a time: for servers whose pinning is not to be
+    /// trusted. Each lane writes it three times in that time, also at rest.
+    Lease,
 }
 
 /// Where a set begins in a stream that it meets for the first time.

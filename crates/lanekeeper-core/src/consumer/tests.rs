@@ -8,6 +8,7 @@ fn spec() -> ConsumerSpec {
         filter: "lanes.ORDERS.1.>".into(),
         start: Some(5),
         ack_wait_milliseconds: 15_000,
+        pinned: true,
         replicas: Some(1),
         metadata: BTreeMap::from([(metadata::SET.to_owned(), "shop/orders".to_owned())]),
     }
@@ -82,6 +83,14 @@ fn every_field_that_matters_is_found_alone_and_said_in_words() {
         );
         assert!(drift[0].to_string().starts_with(field), "{}", drift[0]);
     }
+}
+
+#[test]
+fn a_consumer_of_leased_lanes_is_not_pinned() {
+    let spec = ConsumerSpec { pinned: false, ..spec() };
+    let fields: Vec<&str> = drift(&spec, &as_specified()).iter().map(|one| one.field).collect();
+    assert_eq!(fields, PIN);
+    assert_eq!(drift(&spec, &ConsumerFound { set: BTreeMap::new(), ..as_specified() }), []);
 }
 
 #[test]

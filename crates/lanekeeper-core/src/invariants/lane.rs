@@ -10,7 +10,7 @@ use std::{
 use crate::{
     lane::{Delivered, Effect, Event, Note, Outcome, PullStatus},
     order::{Order, Verb},
-    record::{Assignment, Breaker, ExhaustedPolicy},
+    record::{Assignment, Breaker, ExhaustedPolicy, Ownership},
     retry,
 };
 
@@ -19,6 +19,8 @@ use crate::{
 pub enum LaneInvariant {
     /// A pull is sent only by a holder of the lane.
     PullOnlyWhenJoined,
+    /// Where a lease decides who has the lane's messages, only its holder asks for them and handles them.
+    OnlyWithLease,
     /// No pull is sent while a message is in hand, except on its ack.
     PullOnlyWhenFree,
     /// No two handlers run at once.
@@ -51,6 +53,7 @@ impl LaneInvariant {
     /// Every invariant.
     pub const ALL: [Self; 13] = [
         Self::PullOnlyWhenJoined,
+        Self::OnlyWithLease,
         Self::PullOnlyWhenFree,
         Self::OneHandler,
         Self::SettledBeforeNext,
@@ -69,6 +72,7 @@ impl LaneInvariant {
     pub fn name(self) -> &'static str {
         match self {
             Self::PullOnlyWhenJoined => "pull-only-when-joined",
+            Self::OnlyWithLease => "only-with-lease",
             Self::PullOnlyWhenFree => "pull-only-when-free",
             Self::OneHandler => "one-handler",
             Self::SettledBeforeNext => "settled-before-next",
@@ -112,6 +116,8 @@ pub struct LaneMonitor {
     assignments: BTreeMap<u64, Arc<Assignment>>,
     entering: Option<u64>,
     joined: Option<u64>,
+    /// Until when its lease is ours.
+    lease: Option<Duration>,
     /// The lane that `completed` is about.
     served: Option<u64>,
     wait: Option<Duration>,
@@ -183,6 +189,7 @@ impl LaneMonitor {
             }
             Event::Joined { incarnation, .. } if self.entering == Some(*incarnation) => {
                 self.joined = Some(*incarnation);
+                self.lease = None;
                 if self.served.replace(*incarnation) != Some(*incarnation) {
                     self.completed.clear();
                     self.highest = 0;
@@ -210,6 +217,7 @@ impl LaneMonitor {
                     _ => {}
                 }
             }
+            Event::Leased { incarnation, until } if self.joined == Some(*incarnation) => self.lease = *until,
             Event::BreakerOpen { incarnation, sequence } => self.put_away.opened(*incarnation, *sequence),
             Event::Orders { incarnation, orders } => self.ordered(*incarnation, orders),
             Event::Stored { token } => {
@@ -230,6 +238,7 @@ impl LaneMonitor {
                 Effect::Leave { .. } => {
                     self.demand(LaneInvariant::NothingInHandWhenLeaving, self.handling.is_none());
                     self.joined = None;
+                    self.lease = None;
                     self.entering = None;
                     self.unconfirmed = None;
                 }
@@ -379,8 +388,16 @@ impl LaneMonitor {
         }
     }
 
+    /// Whether the lane is ours as far as a lease decides that.
+    fn has_lease(&self, now: Duration) -> bool {
+        let assignment = self.joined.and_then(|joined| self.assignments.get(&joined));
+        let leased = assignment.is_some_and(|assignment| assignment.settings.ownership == Ownership::Lease);
+        !leased || self.lease.is_some_and(|until| now < until)
+    }
+
     fn pulled(&mut self, now: Duration, pull: u64) {
         self.demand(LaneInvariant::PullOnlyWhenJoined, self.joined.is_some());
+        self.demand(LaneInvariant::OnlyWithLease, self.has_lease(now));
         self.pulls.insert(pull, now);
         while self.pulls.len() > 256 {
             self.pulls.pop_first();
@@ -475,6 +492,7 @@ impl LaneMonitor {
 
     fn handled(&mut self, now: Duration, id: u64) {
         self.demand(LaneInvariant::OneHandler, self.handling.is_none());
+        self.demand(LaneInvariant::OnlyWithLease, self.has_lease(now));
         self.demand(LaneInvariant::SettledBeforeNext, self.unconfirmed.is_none());
         self.handling = Some(id);
         let Some(message) = self.messages.get(&id) else {

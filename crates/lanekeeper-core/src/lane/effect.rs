@@ -17,7 +17,7 @@ pub enum Effect {
         /// Which lane.
         incarnation: u64,
     },
-    /// Be no holder any more, by compare-and-set.
+    /// Give back the lease, and be no holder any more, by compare-and-set.
     Leave {
         /// Which lane.
         incarnation: u64,
@@ -31,12 +31,19 @@ pub enum Effect {
         /// What to record.
         excused: Excused,
     },
-    /// Note in the lane's key that we have its pin, for whoever finds out that this process has ended.
+    /// Note in the lane's key that we have its pin or lease, for whoever finds out that this process has ended.
     Own {
         /// Which lane.
         incarnation: u64,
-        /// The pin.
+        /// The pin; empty for a lease.
         pin: Arc<str>,
+    },
+    /// Try to get the lane's lease, and keep it, until the lane is left.
+    Contend {
+        /// Which lane.
+        incarnation: u64,
+        /// For how long it is given.
+        time: Duration,
     },
     /// Record that the breaker is open.
     Breaker {
@@ -143,6 +150,8 @@ pub struct PullRequest {
     pub expires: Duration,
     /// How often the server shows that it did not forget.
     pub heartbeat: Duration,
+    /// Whether it names the consumer's group: without that a pinned consumer gives it nothing.
+    pub grouped: bool,
     /// The pin that we have. Without one the pull waits until nobody has it.
     pub pin: Option<Arc<str>>,
 }
@@ -262,6 +271,10 @@ pub enum Note {
     Stalled(Stalled),
     /// That is over.
     Moving,
+    /// The lane's lease is ours.
+    Leased,
+    /// The lease is not ours any more.
+    LeaseOver,
     /// The lane did what it must never do.
     Violation(LaneInvariant),
 }
@@ -272,7 +285,11 @@ impl fmt::Display for PullRequest {
         // Both are seconds at most; narrower numbers are written faster, and this is written for each message.
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let (expires, heartbeat) = (nanoseconds(self.expires), nanoseconds(self.heartbeat));
-        write!(f, r#"{{"batch":1,"expires":{expires},"idle_heartbeat":{heartbeat},"group":"{GROUP}""#)?;
+        write!(f, r#"{{"batch":1,"expires":{expires},"idle_heartbeat":{heartbeat}"#)?;
+        if !self.grouped {
+            return f.write_str("}");
+        }
+        write!(f, r#","group":"{GROUP}""#)?;
         match &self.pin {
             Some(pin) => write!(f, r#","id":"{pin}"}}"#),
             None => f.write_str("}"),

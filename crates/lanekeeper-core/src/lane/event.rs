@@ -101,6 +101,13 @@ pub enum Event<'a> {
         /// Of the effect.
         token: u64,
     },
+    /// Something is known of the lane's lease.
+    Leased {
+        /// Which lane.
+        incarnation: u64,
+        /// Until when it is ours; nothing when it is not.
+        until: Option<Duration>,
+    },
     /// The lane's key says that the breaker is open. Told before that the lane was joined.
     BreakerOpen {
         /// Which lane.
@@ -149,7 +156,7 @@ pub struct Delivered<'a> {
     pub deliveries: u64,
     /// The subject under which it is stored.
     pub subject: &'a str,
-    /// The pin that it came with.
+    /// The pin that it came with, where the consumer pins.
     pub pin: Option<&'a str>,
 }
 

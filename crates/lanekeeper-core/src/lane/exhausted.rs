@@ -94,12 +94,14 @@ impl Lane {
     pub(super) fn send_dead_letter(&mut self, now: Duration, stream: &str, subject: &str) {
         let connected = self.connected;
         let token = self.token();
+        let lease = self.lease.unwrap_or(Duration::MAX);
         let Some(hand) = &mut self.hand else { return };
         if !connected {
             hand.stage = Stage::PuttingAway { token, answered: true, due: now };
             return;
         }
         hand.stage = Stage::PuttingAway { token, answered: false, due: now + LONGEST_ANSWER };
+        let until = hand.deadline().min(lease);
         let effect = Effect::DeadLetter {
             message: hand.message,
             token,
@@ -107,7 +109,7 @@ impl Lane {
             subject: subject.to_owned(),
             attempts: hand.attempts,
             reason: hand.reason.clone(),
-            until: hand.deadline(),
+            until,
         };
         self.emit(effect);
     }

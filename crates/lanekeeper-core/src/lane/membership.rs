@@ -104,6 +104,7 @@ impl Lane {
         self.note(Note::Joined);
         self.report = Report::new(incarnation);
         self.emit(Effect::Report(self.report.clone()));
+        self.contend();
     }
 
     pub(super) fn join_refused(&mut self, incarnation: u64) {
@@ -152,6 +153,7 @@ impl Lane {
         self.waiting = None;
         self.forget_given_back();
         self.pin = None;
+        self.lease = None;
         self.elsewhere = false;
         // What still answers a pull of this lane is not the next one's: another may have settled it there.
         self.pulls.forget_all();
@@ -351,6 +353,7 @@ impl Lane {
         self.pulls.doubt_all();
         self.unsuspect();
         self.unpin();
+        self.lease = None;
         let give_up = self.shutdown.map(|_| now + LEAVE_LIMIT);
         self.membership = Membership::Leaving { retry: None, give_up };
         self.leave();
@@ -379,6 +382,7 @@ impl Lane {
             && self.connected
             && self.serial
             && !self.stopping()
+            && self.may_own()
             && self.next.is_none()
             && !self.pulls.standing()
             && self.pulls.may_ask(now)

@@ -28,7 +28,10 @@ impl Lane {
         }
         self.pinned(delivered.pin);
         self.reached();
-        let served = self.current.is_some() && self.membership == super::Membership::Member && !self.ending();
+        let served = self.current.is_some()
+            && self.membership == super::Membership::Member
+            && !self.ending()
+            && self.may_own();
         if !served {
             return self.drop_stale(&delivered);
         }
@@ -92,7 +95,7 @@ impl Lane {
             subject: &next.subject,
             pin: None,
         };
-        if now >= next.pulled + self.wait || self.ending() {
+        if now >= next.pulled + self.wait || self.ending() || !self.may_own() {
             return self.drop_stale(&delivered);
         }
         self.admit(now, &delivered, next.pulled, next.pinned);

@@ -11,7 +11,8 @@
 //! - Past its deadline a message is [`Note::Lost`] or [`Note::Stale`]: no ack, nak or progress is sent for it.
 //! - While a handler runs no pull is out that could bring a message; the next one rides on the ack (`+NXT`). So after
 //!   a shutdown began, the ack brings no further message.
-//! - Messages come to the worker that has the lane's [`pin`]. Whoever may have lost it gives up what is in hand.
+//! - Messages come to the worker that has the lane's [`pin`], or its [`lease`]. Whoever may have lost it gives up what is
+//!   in hand.
 //! - Nothing is pulled before the lane was joined, and it is left only with nothing in hand and no pull that
 //!   could still bring something (a retiring lane does not wait for its pull: its consumer is about to go).
 //! - A message without attempts left stays in hand, kept alive, while the lane stands at it. It is put away only as
@@ -29,6 +30,7 @@ mod effect;
 mod event;
 mod exhausted;
 mod hand;
+mod lease;
 mod membership;
 mod messages;
 mod numbers;
@@ -71,7 +73,7 @@ pub enum State {
     Joining,
     /// Ready for the next message.
     Idle,
-    /// Ready to take over: another worker has the lane's pin.
+    /// Ready to take over: another worker has the lane's pin or lease.
     Standby,
     /// The handler runs.
     Handling,
@@ -189,7 +191,9 @@ pub struct Lane {
     inspect_due: Duration,
     pulls: Pulls,
     pin: Option<Pin>,
-    /// Another worker has the pin.
+    /// Until when the lease is ours.
+    lease: Option<Duration>,
+    /// Another worker has the pin, or may have the lease.
     elsewhere: bool,
     hand: Option<Hand>,
     next: Option<Next>,
@@ -229,6 +233,7 @@ impl Lane {
             inspect_due: Duration::ZERO,
             pulls: Pulls::default(),
             pin: None,
+            lease: None,
             elsewhere: false,
             hand: None,
             next: None,
@@ -278,6 +283,7 @@ impl Lane {
             Event::PullEnded { pull, status } => self.pull_ended(now, pull, status),
             Event::Answered { token } => self.answered(now, token),
             Event::NoResponders { token: _ } => self.inspect(now),
+            Event::Leased { incarnation, until } => self.leased(now, incarnation, until),
             Event::BreakerOpen { incarnation, sequence } => self.breaker_open(incarnation, sequence),
             Event::Orders { incarnation, orders } => self.ordered(now, incarnation, &orders),
             Event::Stored { token } => self.stored(now, token),

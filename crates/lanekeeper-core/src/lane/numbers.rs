@@ -50,6 +50,9 @@ impl Lane {
         if let Some(pin) = &mut self.pin {
             pin.numbers(visit);
         }
+        if let Some(until) = &mut self.lease {
+            visit(Number::Due(until));
+        }
         self.fuse.numbers(visit);
         self.suspicion.numbers(visit);
         if let Some(hand) = &mut self.hand {

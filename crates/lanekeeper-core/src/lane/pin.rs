@@ -32,7 +32,7 @@ impl Pin {
 impl Lane {
     /// Whether the lane's messages come to this worker, as far as it knows.
     pub fn owns(&self) -> bool {
-        self.pin.is_some()
+        self.pin.is_some() || self.lease.is_some()
     }
 
     /// The pin that we have.
@@ -43,11 +43,16 @@ impl Lane {
     /// A new pull, with the pin if we have it.
     pub(super) fn issue(&mut self, now: Duration) -> PullRequest {
         let pin = self.pin.as_ref().map(|pin| Arc::clone(&pin.id));
-        self.pulls.issue(now, self.wait, pin)
+        let grouped = !self.is_leased();
+        self.pulls.issue(now, self.wait, grouped, pin)
     }
 
     /// A message came with this pin.
     pub(super) fn pinned(&mut self, pin: Option<&str>) {
+        if self.is_leased() {
+            // Somebody's change of the consumer, which the operator takes back.
+            return;
+        }
         self.elsewhere = false;
         let Some(id) = pin else {
             // The consumer does not pin, as one made by an earlier version.
@@ -96,7 +101,7 @@ impl Lane {
     }
 
     /// What there is to say of the lane is another's to say.
-    fn stand_by(&mut self) {
+    pub(super) fn stand_by(&mut self) {
         self.elsewhere = true;
         self.waiting = None;
         self.forget_given_back();
@@ -105,6 +110,9 @@ impl Lane {
 
     /// What the consumer's state says of the pin, for those who look at us.
     pub(super) fn pin_seen(&mut self, seen: Option<&str>) {
+        if self.is_leased() {
+            return;
+        }
         self.elsewhere = self.hand.is_none() && seen.is_some() && seen != self.own_pin();
         if self.elsewhere {
             self.stand_by();

@@ -51,11 +51,17 @@ impl Pulls {
     }
 
     /// A new pull.
-    pub(super) fn issue(&mut self, now: Duration, wait: Duration, pin: Option<Arc<str>>) -> PullRequest {
+    pub(super) fn issue(
+        &mut self,
+        now: Duration,
+        wait: Duration,
+        grouped: bool,
+        pin: Option<Arc<str>>,
+    ) -> PullRequest {
         let id = self.number();
         let expires = Self::expiry(wait);
         self.out.push(Pull { id, sent: now, expires, heard: now, doubted: false });
-        PullRequest { id, expires, heartbeat: expires / 2, pin }
+        PullRequest { id, expires, heartbeat: expires / 2, grouped, pin }
     }
 
     /// A number that no pull had.

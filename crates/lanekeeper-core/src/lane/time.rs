@@ -13,6 +13,7 @@ const LONGEST_REPEAT: Duration = Duration::from_secs(1);
 impl Lane {
     /// The deadline of what is in hand has passed: give it up, whatever else happened.
     pub(super) fn lapse(&mut self, now: Duration) {
+        self.lease_lapse(now);
         if self.hand.as_ref().is_some_and(|hand| now >= hand.deadline()) {
             self.lose(now);
         }
@@ -137,6 +138,7 @@ impl Lane {
         times[4] = Some(self.pulls.not_before());
         times[5] = self.next.as_ref().map(|next| next.pulled + self.wait);
         times[6] = self.shutdown.map(|shutdown| shutdown.cut);
+        times[11] = self.lease;
         if let Some(hand) = &self.hand {
             times[7] = Some(hand.deadline());
             times[8] = (self.connected && !self.gone).then(|| hand.progress_due());

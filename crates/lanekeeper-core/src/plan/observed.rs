@@ -73,6 +73,8 @@ pub struct Observed {
     pub known_before: bool,
     /// The key of each incarnation.
     pub lane_keys: BTreeMap<u64, Revisioned<LaneKey>>,
+    /// The leases that were written, by incarnation, each with its revision.
+    pub leases: BTreeMap<u64, u64>,
     /// The assignment of each partition.
     pub assignments: BTreeMap<u32, Revisioned<Assignment>>,
     /// The consumers whose names are of this set, by incarnation.

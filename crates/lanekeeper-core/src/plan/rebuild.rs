@@ -2,8 +2,8 @@
 
 use super::{Context, Note, Observed, Plan, Start, Step, Wait, Wanted};
 use crate::{
-    consumer::{ConsumerFound, metadata},
-    record::{Floor, LaneRecord, LaneState, Record, VERSION},
+    consumer::{ConsumerFound, PIN, metadata},
+    record::{Floor, LaneRecord, LaneState, Ownership, Record, VERSION},
     share::{Share, covers, shares},
 };
 
@@ -58,6 +58,7 @@ fn first(wanted: &Wanted, observed: &Observed) -> Step {
             incarnation: record.counter,
             share,
             state: LaneState::Created,
+            ownership: wanted.settings.ownership,
             start,
             floors: Vec::new(),
             opened: false,
@@ -91,6 +92,7 @@ fn found_lanes(observed: &Observed) -> Vec<LaneRecord> {
                 incarnation: *incarnation,
                 share: *share,
                 state,
+                ownership: ownership(consumer),
                 start,
                 floors: floors(consumer),
                 opened: true,
@@ -100,6 +102,10 @@ fn found_lanes(observed: &Observed) -> Vec<LaneRecord> {
             }
         })
         .collect()
+}
+
+fn ownership(consumer: &ConsumerFound) -> Ownership {
+    if PIN.iter().any(|field| consumer.set.contains_key(field)) { Ownership::Pin } else { Ownership::Lease }
 }
 
 fn number(consumer: &ConsumerFound, key: &str) -> Option<u64> {

@@ -51,6 +51,11 @@ fn leftovers(context: &Context<'_>) -> Vec<Step> {
         .iter()
         .filter(|(incarnation, key)| orphan(**incarnation) && key.value.holders.is_empty())
         .map(|(incarnation, key)| Step::DeleteLaneKey { incarnation: *incarnation, expected: key.revision });
+    let leases = observed
+        .leases
+        .iter()
+        .filter(|(incarnation, _)| orphan(**incarnation) && !observed.lane_keys.contains_key(incarnation))
+        .map(|(incarnation, revision)| Step::DeleteLease { incarnation: *incarnation, expected: *revision });
     let assignments = observed
         .assignments
         .iter()
@@ -58,7 +63,7 @@ fn leftovers(context: &Context<'_>) -> Vec<Step> {
             **partition >= context.wanted.partitions && orphan(seen.value.incarnation)
         })
         .map(|(partition, seen)| Step::DeleteAssignment { partition: *partition, expected: seen.revision });
-    consumers.chain(keys).chain(assignments).collect()
+    consumers.chain(keys).chain(leases).chain(assignments).collect()
 }
 
 /// The record with the floors seen now, for the case that somebody deletes a consumer.

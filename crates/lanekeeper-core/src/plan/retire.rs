@@ -32,7 +32,7 @@ pub(super) fn retire(context: &Context<'_>) -> Plan {
         if let Some(found) = lost(context, lane) {
             lane.state = LaneState::Retiring;
             notes.push(Note::ConsumerLost { partition, incarnation, found });
-        } else if shortened(context, lane) || due.contains(&incarnation) {
+        } else if outdated(context, lane) || due.contains(&incarnation) {
             lane.state = LaneState::Retiring;
         }
     }
@@ -71,7 +71,7 @@ fn due(context: &Context<'_>) -> BTreeSet<u64> {
     let is_active = |lane: &&LaneRecord| matches!(lane.state, LaneState::Created | LaneState::Open);
     let unwanted = |lane: &&LaneRecord| is_active(lane) && !context.shares.contains(&lane.share);
     let has_begun = |lane: &LaneRecord| {
-        lane.state != LaneState::Open || lost(context, lane).is_some() || shortened(context, lane)
+        lane.state != LaneState::Open || lost(context, lane).is_some() || outdated(context, lane)
     };
     let ending: Vec<&LaneRecord> =
         context.lanes().iter().filter(|lane| lane.state == LaneState::Retiring || unwanted(lane)).collect();
@@ -102,6 +102,12 @@ fn due(context: &Context<'_>) -> BTreeSet<u64> {
         due.extend(group.lanes.iter().map(|lane| lane.incarnation));
     }
     due
+}
+
+/// Whether the lane goes by something that only a successor can change. Where a pin and a lease decide at the same time
+/// who has a lane's messages, neither does.
+fn outdated(context: &Context<'_>, lane: &LaneRecord) -> bool {
+    lane.ownership != context.wanted.settings.ownership || shortened(context, lane)
 }
 
 /// Whether the lane's workers were given a longer `AckWait` than is wanted now. One that cannot be reached may still go by

@@ -92,7 +92,7 @@ pub(super) fn settle_and_allocate(context: &Context<'_>) -> Plan {
     let step = context.put_record(|record| {
         for share in uncovered {
             record.counter += 1;
-            record.lanes.push(created(record.counter, share, 1, Vec::new()));
+            record.lanes.push(created(context, record.counter, share, 1, Vec::new()));
         }
     });
     Plan { waits, ..Plan::steps(vec![step]) }
@@ -216,18 +216,25 @@ fn allocate(context: &Context<'_>, settled: &[Settled<'_>]) -> Plan {
         }
         for (share, start, floors) in ready.iter().flat_map(|one| one.successors(context)) {
             record.counter += 1;
-            record.lanes.push(created(record.counter, share, start, floors));
+            record.lanes.push(created(context, record.counter, share, start, floors));
         }
     });
     Plan::steps(vec![step])
 }
 
-fn created(incarnation: u64, share: Share, start: u64, floors: Vec<Floor>) -> LaneRecord {
-    let state = LaneState::Created;
+fn created(
+    context: &Context<'_>,
+    incarnation: u64,
+    share: Share,
+    start: u64,
+    floors: Vec<Floor>,
+) -> LaneRecord {
+    let (state, ownership) = (LaneState::Created, context.wanted.settings.ownership);
     LaneRecord {
         incarnation,
         share,
         state,
+        ownership,
         start,
         floors,
         opened: false,

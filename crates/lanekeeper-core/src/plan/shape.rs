@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Context, Step};
 use crate::{
     consumer::{ConsumerSpec, metadata},
-    record::{Assignment, Floor, LaneRecord, VERSION},
+    record::{Assignment, Floor, LaneRecord, LaneSettings, Ownership, VERSION},
     stream::Retention,
 };
 
@@ -38,6 +38,7 @@ pub(super) fn consumer_spec(context: &Context<'_>, lane: &LaneRecord, predecesso
         // A work queue holds unsettled messages only and knows no other policy than delivering all.
         start: (lane.start > 1 && wanted.retention != Retention::WorkQueue).then_some(lane.start),
         ack_wait_milliseconds: wanted.settings.ack_wait_milliseconds,
+        pinned: lane.ownership == Ownership::Pin,
         replicas: wanted.consumer_replicas,
         metadata: ours,
     }
@@ -55,7 +56,8 @@ pub(super) fn assignment(context: &Context<'_>, lane: &LaneRecord) -> Assignment
         stream_incarnation: context.record.value.stream_incarnation,
         floors: lane.floors.clone(),
         retiring: false,
-        settings: context.wanted.settings.clone(),
+        // The lane's own: a change of it is for its successor.
+        settings: LaneSettings { ownership: lane.ownership, ..context.wanted.settings.clone() },
     }
 }
 

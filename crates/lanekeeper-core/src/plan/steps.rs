@@ -57,6 +57,13 @@ pub enum Step {
         /// Revision.
         expected: u64,
     },
+    /// Forget the lease of an incarnation whose key is gone.
+    DeleteLease {
+        /// Which.
+        incarnation: u64,
+        /// Revision.
+        expected: u64,
+    },
     /// Forget the assignment of a partition that is not wanted any more.
     DeleteAssignment {
         /// Which.

@@ -14,6 +14,7 @@ fn assignment() -> Assignment {
         retiring: false,
         settings: LaneSettings {
             ack_wait_milliseconds: 15_000,
+            ownership: Ownership::Pin,
             handler_timeout_milliseconds: 300_000,
             retry: Retry {
                 initial_backoff_milliseconds: 100,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use lanekeeper_core::{
     order::{Order, Verb},
-    plan::{LANES_AT_ONCE, Note, Observed, Refusal, Start, Step, Wait, Wanted, plan},
-    record::{LaneState, Record},
+    plan::{LANES_AT_ONCE, Note, Observed, Refusal, Revisioned, Start, Step, Wait, Wanted, plan},
+    record::{LaneKey, LaneState, Ownership, Record},
     stream::Retention,
 };
 
@@ -105,6 +105,57 @@ fn a_shorter_ack_wait_is_for_a_successor_and_a_longer_one_for_the_lane_itself() 
         steps.iter().all(|step| matches!(step, Step::PutAssignment { .. } | Step::RepairConsumer { .. })),
         "{steps:?}"
     );
+}
+
+#[test]
+fn another_ownership_is_for_successors_and_the_lane_keeps_its_own_to_its_end() {
+    let mut world = settled(1);
+    let mut wanted = world.wanted(1);
+    wanted.settings.ownership = Ownership::Lease;
+    // Also where the assignment is gone: the record knows.
+    world.assignments.clear();
+    let steps = plan(&wanted, &world.observe()).steps;
+    let Some(Step::PutRecord { record, .. }) = steps.first() else { panic!("{steps:?}") };
+    assert_eq!((record.lanes[0].state, record.lanes[0].ownership), (LaneState::Retiring, Ownership::Pin));
+    let mut seen = Vec::new();
+    for _ in 0..20 {
+        let steps = plan(&wanted, &world.observe()).steps;
+        let Some(step) = steps.first() else { break };
+        match step {
+            Step::CreateConsumer(spec) => seen.push(("consumer", !spec.pinned)),
+            Step::PutAssignment { assignment, .. } if !assignment.retiring => {
+                seen.push(("assignment", assignment.settings.ownership == Ownership::Lease));
+            }
+            _ => {}
+        }
+        for step in steps {
+            assert!(world.apply(&step).unwrap());
+        }
+    }
+    assert_eq!(seen, [("consumer", true)], "which is made for a lease");
+    let lanes: Vec<_> = world.lanes().iter().map(|lane| (lane.state, lane.ownership)).collect();
+    assert_eq!(lanes, [(LaneState::Open, Ownership::Lease)]);
+    let given = world.assignments.values().map(|one| one.settings.ownership).collect::<Vec<_>>();
+    assert_eq!(given, [Ownership::Lease]);
+}
+
+#[test]
+fn the_lease_of_a_lane_that_is_forgotten_goes_after_its_key() {
+    let world = settled(1);
+    let wanted = world.wanted(1);
+    let with = |leases: &[u64], keys: &[u64]| {
+        let mut observed = world.observe();
+        observed.leases = leases.iter().map(|incarnation| (*incarnation, 7)).collect();
+        for incarnation in keys {
+            let key = Revisioned { revision: 3, value: LaneKey::new() };
+            observed.lane_keys.insert(*incarnation, key);
+        }
+        plan(&wanted, &observed).steps
+    };
+    let open = world.lanes()[0].incarnation;
+    assert_eq!(with(&[open, 99], &[]), [], "that of a lane in use, and of one that is newer than the record");
+    assert_eq!(with(&[0], &[]), [Step::DeleteLease { incarnation: 0, expected: 7 }]);
+    assert_eq!(with(&[0], &[0]), [Step::DeleteLaneKey { incarnation: 0, expected: 3 }], "the key first");
 }
 
 #[test]

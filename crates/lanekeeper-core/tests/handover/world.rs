@@ -15,7 +15,7 @@ use lanekeeper_core::{
     plan::{LANES_AT_ONCE, Observed, Revisioned, Start, Step, Wanted},
     record::{
         Assignment, ExhaustedPolicy, Floor, Holder, LaneKey, LaneRecord, LaneSettings, LaneState, Owner,
-        Record, Retry,
+        Ownership, Record, Retry,
     },
     share::Share,
     stream::Retention,
@@ -114,6 +114,7 @@ static WANTED: LazyLock<Wanted> = LazyLock::new(|| Wanted {
     now_seconds: 0,
     settings: LaneSettings {
         ack_wait_milliseconds: 15_000,
+        ownership: Ownership::Pin,
         handler_timeout_milliseconds: 60_000,
         retry: Retry { initial_backoff_milliseconds: 1, max_backoff_milliseconds: 1, max_attempts: 0 },
         on_exhausted: ExhaustedPolicy::Block,
@@ -178,6 +179,7 @@ impl World {
                     (*incarnation, Revisioned { revision: revision(key), value: key.clone() })
                 })
                 .collect(),
+            leases: BTreeMap::new(),
             assignments: assignments
                 .map(|(partition, one)| {
                     (*partition, Revisioned { revision: revision(one), value: Assignment::clone(one) })
@@ -229,6 +231,9 @@ impl World {
                     return Ok(false);
                 }
                 self.lane_keys.remove(incarnation);
+            }
+            Step::DeleteLease { incarnation, .. } => {
+                return Err(format!("no lease was ever written, but that of {incarnation} is deleted"));
             }
             Step::DeleteAssignment { partition, expected } => {
                 if self.assignments.get(partition).is_some_and(|one| revision(one) != *expected) {
@@ -375,7 +380,7 @@ impl Consumer {
             inactive_threshold_milliseconds: 0,
             headers_only: false,
             replay_policy: "instant".into(),
-            set: lanekeeper_core::consumer::pin(self.spec.ack_wait_milliseconds),
+            set: self.spec.pin(),
             paused: false,
             replicas: 0,
             metadata: self.spec.metadata.clone(),

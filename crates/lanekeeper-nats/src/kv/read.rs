@@ -57,7 +57,7 @@ impl Bucket {
     }
 
     /// The last write to a key, a deletion included.
-    pub(super) async fn last(&self, key: &str) -> Result<Option<Entry>, KvError> {
+    pub(crate) async fn last(&self, key: &str) -> Result<Option<Entry>, KvError> {
         let operation = format!("DIRECT.GET.{}.{}", self.stream(), self.subject(key));
         let subject = format!("{}.{operation}", self.connection().api_prefix());
         let message = match self.connection().request(&subject, None, Bytes::new()).await {

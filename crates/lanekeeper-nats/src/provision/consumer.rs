@@ -1,6 +1,6 @@
 //! The consumers of lanes.
 
-use lanekeeper_core::consumer::{ConsumerFound, ConsumerSpec, Drift, GROUP, OFF, drift};
+use lanekeeper_core::consumer::{ConsumerFound, ConsumerSpec, Drift, GROUP, OFF, PIN, drift};
 use serde_json::{Value, json};
 
 use super::{ProvisionError, merge_metadata};
@@ -108,7 +108,9 @@ async fn send(
 
 /// Sets what a lane needs and what servers can change; all that must be off is left out.
 fn apply(config: &mut Object, spec: &ConsumerSpec) {
-    for field in OFF.into_iter().chain(["backoff", "filter_subjects", "headers_only", "inactive_threshold"]) {
+    for field in
+        OFF.into_iter().chain(PIN).chain(["backoff", "filter_subjects", "headers_only", "inactive_threshold"])
+    {
         config.remove(field);
     }
     let wait = spec.ack_wait_milliseconds.saturating_mul(NANOSECONDS_PER_MILLISECOND);
@@ -116,9 +118,11 @@ fn apply(config: &mut Object, spec: &ConsumerSpec) {
     config.insert("filter_subject".into(), spec.filter.clone().into());
     config.insert("max_ack_pending".into(), 1.into());
     config.insert("max_deliver".into(), (-1).into());
-    config.insert("priority_groups".into(), json!([GROUP]));
-    config.insert("priority_policy".into(), "pinned_client".into());
-    config.insert("priority_timeout".into(), wait.into());
+    if spec.pinned {
+        config.insert("priority_groups".into(), json!([GROUP]));
+        config.insert("priority_policy".into(), "pinned_client".into());
+        config.insert("priority_timeout".into(), wait.into());
+    }
     if let Some(replicas) = spec.replicas {
         config.insert("num_replicas".into(), replicas.into());
     }

@@ -198,7 +198,7 @@ fn refused(refusal: &Refusal, wanted: &Wanted, bucket: &str) -> Failure {
 async fn woken(bucket: &Bucket, wanted: &Wanted, wakeups: &mut Option<Wakeups>, end: Instant) {
     if wakeups.is_none() {
         // What changed before the subscription is seen by the look that follows it.
-        *wakeups = bucket.wakeups(&format!("{}lane.>", wanted.set.key_prefix())).await.ok();
+        *wakeups = bucket.wakeups(&format!("{}lane.*", wanted.set.key_prefix())).await.ok();
         return;
     }
     let moment = SOON.min(end.saturating_duration_since(Instant::now()));

@@ -93,7 +93,7 @@ fn in_force(record: &Record) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use lanekeeper_core::record::{LaneRecord, Owner, VERSION};
+    use lanekeeper_core::record::{LaneRecord, Owner, Ownership, VERSION};
 
     use super::*;
 
@@ -114,6 +114,7 @@ mod tests {
                 incarnation: u64::from(share.residue) + 1,
                 share,
                 state,
+                ownership: Ownership::Pin,
                 start: 1,
                 floors: Vec::new(),
                 opened: state != LaneState::Created,

@@ -1,7 +1,7 @@
 use k8s_openapi::jiff::Timestamp;
 use lanekeeper_api::{condition, condition::ConditionType, reason::Reason};
 use lanekeeper_core::{
-    record::{Blocked, Holder, LaneRecord, LaneState, Owner, StallKind, Stalled, VERSION},
+    record::{Blocked, Holder, LaneRecord, LaneState, Owner, Ownership, StallKind, Stalled, VERSION},
     share,
 };
 
@@ -17,6 +17,7 @@ fn record(partitions: u32, state: LaneState) -> Record {
         incarnation: u64::from(share.residue) + 1,
         share,
         state,
+        ownership: Ownership::Pin,
         start: 1,
         floors: Vec::new(),
         opened: true,

@@ -22,6 +22,9 @@ impl<H: Handler> Driver<H> {
                 self.command(KeyCommand::Excuse { incarnation, excused });
             }
             Effect::Own { incarnation, pin } => self.command(KeyCommand::Own { incarnation, pin }),
+            Effect::Contend { incarnation, time } => {
+                self.command(KeyCommand::Contend { incarnation, time });
+            }
             Effect::Breaker { incarnation, sequence } => {
                 self.command(KeyCommand::Breaker { incarnation, sequence });
             }
@@ -149,6 +152,8 @@ impl<H: Handler> Driver<H> {
                 "messages wait and no worker of the set gets them"
             ),
             Note::Moving => tracing::info!(lane, "the lane's messages are no longer kept from it"),
+            Note::Leased => tracing::info!(lane, "the lane's lease is this worker's"),
+            Note::LeaseOver => tracing::info!(lane, "the lane's lease is not this worker's any more"),
             Note::ConsumerGone => tracing::warn!(lane, "the lane's consumer does not exist (any more)"),
             Note::Failed { sequence, attempt, delay, exhausted: false, reason } => {
                 let delay = delay.as_millis();

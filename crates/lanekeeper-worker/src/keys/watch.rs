@@ -3,11 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use lanekeeper_core::{
+    lease::Terms,
     plan::Revisioned,
     record::{Assignment, Holder, LaneKey},
     release,
 };
-use lanekeeper_nats::{KvError, kv::Wakeups};
+use lanekeeper_nats::{
+    KvError,
+    kv::Wakeups,
+    release::{Target, release_lease},
+};
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep_until},
@@ -170,9 +175,20 @@ async fn take_over_from_the_dead(identity: &Identity, assignment: &Assignment, f
             return;
         }
     }
-    let Some(pin) = evidence.filter(|_| !key.retiring) else { return };
-    let (connection, stream) = (identity.bucket.connection(), &assignment.mapping.stream);
-    match lanekeeper_nats::release::release(connection, stream, &assignment.consumer, pin).await {
+    let Some(dead) = evidence.filter(|_| !key.retiring) else { return };
+    let target = Target {
+        connection: identity.bucket.connection(),
+        stream: &assignment.mapping.stream,
+        consumer: &assignment.consumer,
+    };
+    let released = if dead.pin.is_empty() {
+        let terms = Terms::new(Duration::from_millis(assignment.settings.ack_wait_milliseconds));
+        let lease = identity.set.lease_key(incarnation);
+        release_lease(target, &identity.bucket, &lease, &dead.holder, terms).await
+    } else {
+        lanekeeper_nats::release::release(target, &dead.pin).await
+    };
+    match released {
         Ok(released) => tracing::info!(incarnation, ?released, "handed on what a worker had that is gone"),
         Err(error) => tracing::warn!(%error, incarnation, "it lapses by itself"),
     }

@@ -9,7 +9,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{Identity, KeyCommand, KeyEvent};
+use super::{Identity, KeyCommand, KeyEvent, lease::Leases};
 
 /// A key with many writers may have to be tried a few times.
 const CONFLICTS: usize = 32;
@@ -28,6 +28,9 @@ pub(super) async fn write(
     let mut reporter =
         Reporter { identity: identity.clone(), wanted: None, written: None, due: None, failures: 0 };
     let mut unrecorded: Option<(u64, Excused)> = None;
+    let mut leases = Leases::new(identity.clone(), events.clone());
+    // The lane that this process joined before all others, and when it asked to.
+    let mut first: Option<(u64, std::time::Instant)> = None;
     loop {
         let next_report = async {
             match reporter.due {
@@ -42,9 +45,12 @@ pub(super) async fn write(
                 None => return,
                 Some(KeyCommand::Report(report)) => reporter.want(report),
                 Some(KeyCommand::Join { incarnation }) => {
-                    let _ = events.send(join(&identity, incarnation, &events).await);
+                    let event = join(&identity, incarnation, &events, &mut first).await;
+                    let _ = events.send(event);
                 }
                 Some(KeyCommand::Leave { incarnation, excused }) => {
+                    // Before anybody may think that we are gone.
+                    leases.give_back().await;
                     let excused = excused.or(unrecorded.filter(|(of, _)| *of == incarnation).map(|(_, excused)| excused));
                     let _ = events.send(leave(&identity, incarnation, excused).await);
                 }
@@ -52,6 +58,10 @@ pub(super) async fn write(
                     if let Err(error) = own(&identity, incarnation, &pin).await {
                         tracing::warn!(%error, incarnation, "that this worker has the lane is not noted");
                     }
+                }
+                Some(KeyCommand::Contend { incarnation, time }) => {
+                    let asked = first.filter(|(of, _)| *of == incarnation).map(|(_, asked)| asked);
+                    leases.contend(incarnation, time, asked);
                 }
                 Some(KeyCommand::Breaker { incarnation, sequence }) => {
                     if let Err(error) = record_breaker(&identity, incarnation, sequence).await {
@@ -115,8 +125,14 @@ async fn change(
     }
 }
 
-async fn join(identity: &Identity, incarnation: u64, events: &mpsc::UnboundedSender<KeyEvent>) -> KeyEvent {
+async fn join(
+    identity: &Identity,
+    incarnation: u64,
+    events: &mpsc::UnboundedSender<KeyEvent>,
+    first: &mut Option<(u64, std::time::Instant)>,
+) -> KeyEvent {
     let holder = &identity.holder;
+    let asked = std::time::Instant::now();
     let mut excused = None;
     let result = change(identity, incarnation, |found| {
         // A lane whose key does not exist (any more) takes nobody.
@@ -127,6 +143,10 @@ async fn join(identity: &Identity, incarnation: u64, events: &mpsc::UnboundedSen
             let _ = events.send(KeyEvent::BreakerOpen { incarnation, sequence });
         }
         let _ = events.send(KeyEvent::Orders { incarnation, orders: key.orders.clone() });
+        if key.first.as_ref().is_none_or(|other| other == holder) {
+            // A join that is repeated counts from its first time.
+            *first = Some(first.filter(|(of, _)| *of == incarnation).unwrap_or((incarnation, asked)));
+        }
         if key.holders.contains(holder) {
             let (retiring, excused) = (key.retiring, key.excused);
             return Change::Leave(KeyEvent::Joined { incarnation, retiring, excused });
@@ -135,6 +155,7 @@ async fn join(identity: &Identity, incarnation: u64, events: &mpsc::UnboundedSen
             return Change::Leave(KeyEvent::JoinRefused { incarnation });
         }
         key.holders.push(holder.clone());
+        key.first.get_or_insert_with(|| holder.clone());
         Change::Write(key)
     })
     .await;

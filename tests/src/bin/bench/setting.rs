@@ -7,7 +7,7 @@ use lanekeeper_core::{
     consumer::ConsumerSpec,
     mapping::Mapping,
     names::SetName,
-    record::{Assignment, ExhaustedPolicy, LaneKey, LaneSettings, Retry, VERSION},
+    record::{Assignment, ExhaustedPolicy, LaneKey, LaneSettings, Ownership, Retry, VERSION},
     share::Share,
     stream::{Retention, Storage, StreamOwner, StreamSpec},
     subject::SubjectPattern,
@@ -75,6 +75,7 @@ impl Setting {
             filter: self.mapping.filter(SHARE),
             start,
             ack_wait_milliseconds: 15_000,
+            pinned: true,
             replicas: None,
             metadata: BTreeMap::new(),
         };
@@ -101,6 +102,7 @@ impl Setting {
             retiring: false,
             settings: LaneSettings {
                 ack_wait_milliseconds: 15_000,
+                ownership: Ownership::Pin,
                 handler_timeout_milliseconds: 60_000,
                 retry,
                 on_exhausted: ExhaustedPolicy::Block,

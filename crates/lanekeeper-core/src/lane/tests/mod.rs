@@ -5,6 +5,7 @@ mod rig;
 mod rules_deadline;
 mod rules_exhausted;
 mod rules_failing;
+mod rules_lease;
 mod rules_membership;
 mod rules_orders;
 mod rules_pin;

@@ -1,6 +1,8 @@
 //! Two workers of one lane, a server and a network under random trouble: nothing is handled before what
 //! came before it was completed, no invariant breaks, and everything is handled once the trouble ends.
 
+mod leased;
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
@@ -16,8 +18,9 @@ use super::{
 use crate::{
     invariants::LaneMonitor,
     lane::{Backlog, ConsumerFacts, Delivered, Effect, Event, Lane, Note, Options, Outcome, PullStatus},
+    lease::tests::world::World as Leases,
     order::{MAX_ORDERS, Order, Verb},
-    record::{Breaker, ExhaustedPolicy, Holder},
+    record::{Breaker, ExhaustedPolicy, Holder, Ownership},
     release::{self, Seen},
 };
 
@@ -76,6 +79,8 @@ struct Worker {
     noted: Option<Arc<str>>,
     /// It says that the lane stands still.
     stalled: bool,
+    /// What it was told of its lease.
+    told: Option<Duration>,
     exited: bool,
 }
 
@@ -96,6 +101,7 @@ impl Worker {
             running_with: None,
             noted: None,
             stalled: false,
+            told: None,
             exited: false,
         }
     }
@@ -106,6 +112,8 @@ impl Worker {
 enum Next {
     Look,
     Unpin { before: Seen },
+    LookLeased { revision: u64 },
+    Free { before: Seen, revision: u64 },
     LookAgain { before: Seen },
     GiveBack { sequence: u64 },
 }
@@ -130,6 +138,8 @@ struct World {
     owner: Option<(usize, Arc<str>)>,
     /// Nothing happens that stops the lane, so nobody may say so.
     never_stalled: bool,
+    /// Where a lease decides.
+    leases: Option<Leases>,
     policy: ExhaustedPolicy,
     /// What the lane's key has of orders.
     orders: Vec<Order>,
@@ -159,6 +169,7 @@ impl World {
             orders: Vec::new(),
             ordered: Vec::new(),
             forgetful: false,
+            leases: None,
             completed: BTreeSet::new(),
             subject: subject_of(assignment(1).share),
             messages: 0,
@@ -175,6 +186,10 @@ impl World {
         self.workers[index] = Worker::new(self.addresses);
         self.addresses += 1;
         self.owner.take_if(|(owner, _)| *owner == index);
+        if let Some(leases) = &mut self.leases {
+            leases.kill(index);
+            leases.processes[index].gone = true;
+        }
         self.connect(index);
         self.assign(index);
     }
@@ -200,6 +215,9 @@ impl World {
         let mut given = assignment(1);
         given.settings.paused = self.paused;
         given.settings.on_exhausted = self.policy.clone();
+        if self.leases.is_some() {
+            given.settings.ownership = Ownership::Lease;
+        }
         self.tell(index, Event::Assigned(Arc::new(given)));
     }
 
@@ -266,8 +284,19 @@ impl World {
                 self.tell(index, Event::Orders { incarnation, orders: self.orders.clone() });
                 return self.tell(index, Event::Joined { incarnation, retiring: false, excused: None });
             }
+            Effect::Contend { time, .. } => {
+                assert_eq!(*time, WAIT);
+                if let Some(leases) = &mut self.leases {
+                    leases.again(index);
+                    worker.told = None;
+                }
+                return;
+            }
             Effect::Leave { incarnation, .. } => {
                 self.owner.take_if(|(owner, _)| *owner == index);
+                if let Some(leases) = &mut self.leases {
+                    leases.processes[index].lessee.leave();
+                }
                 return self.tell(index, Event::Left { incarnation: *incarnation });
             }
             Effect::Handle { message, .. } => {
@@ -333,6 +362,8 @@ impl World {
         let at_work = |worker: &&Worker| self.now > worker.frozen_until && !worker.exited;
         let pins: Vec<&Arc<str>> =
             self.workers.iter().filter(at_work).filter_map(|worker| worker.running_with.as_ref()).collect();
+        let running = self.workers.iter().filter(at_work).filter(|worker| worker.running.is_some()).count();
+        assert!(self.leases.is_none() || running < 2, "two handlers at once\n{}", self.history.join("\n"));
         let alone = pins.len() < 2 || pins.iter().any(|pin| self.server.taken.contains(*pin));
         assert!(alone, "two handlers at once\n{}", self.history.join("\n"));
     }
@@ -341,6 +372,7 @@ impl World {
     fn wake(&self) -> Option<Duration> {
         let mut times: Vec<Duration> = self.server.wake(self.now).into_iter().collect();
         times.extend(self.releases.iter().map(|release| release.due));
+        times.extend(self.leases.as_ref().map(Leases::wake));
         for worker in &self.workers {
             times.extend(worker.up.front().map(|packet| packet.0));
             if worker.exited {
@@ -369,6 +401,7 @@ impl World {
     fn turn(&mut self) {
         self.server.serve(self.now);
         self.release_on();
+        self.lease_on();
         for index in 0..self.workers.len() {
             while let Some(up) = due(&mut self.workers[index].up, self.now) {
                 self.server.receive(self.now, self.workers[index].address, &up);
@@ -402,6 +435,17 @@ impl World {
             let Release { next, pin, times, .. } = self.releases.swap_remove(index);
             self.history.push(format!("{:?} release {next:?}", self.now));
             let then = match next {
+                Next::Look if self.leases.is_some() => {
+                    let revision = self.leases.as_ref().and_then(Leases::revision_of_dead);
+                    revision.map(|revision| (times[1], Next::LookLeased { revision }))
+                }
+                Next::LookLeased { revision } => {
+                    Some((times[1], Next::Free { before: self.server.seen(self.now), revision }))
+                }
+                Next::Free { before, revision } => {
+                    let is_free = self.leases.as_mut().is_some_and(|leases| leases.free(revision));
+                    is_free.then_some((times[2], Next::LookAgain { before }))
+                }
                 Next::Look => {
                     let before = self.server.seen(self.now);
                     release::may_unpin(&pin, &before).then_some((times[1], Next::Unpin { before }))
@@ -438,7 +482,7 @@ impl World {
                 let (message, subject) = (self.messages, self.subject.clone());
                 self.workers[index].pins.insert(message, Arc::clone(&pin));
                 self.workers[index].sequences.insert(message, sequence);
-                let pin = Some(&*pin);
+                let pin = Some(&*pin).filter(|pin| !pin.is_empty());
                 let delivered = Delivered { message, pull, sequence, deliveries, subject: &subject, pin };
                 self.tell(index, Event::Delivered(delivered));
             }

@@ -6,7 +6,7 @@ use crate::{
     invariants::LaneMonitor,
     lane::{ConsumerFacts, Delivered, Effect, Event, Lane, Note, Options, Outcome, PullRequest},
     mapping::Mapping,
-    record::{Assignment, Excused, ExhaustedPolicy, Floor, LaneSettings, Retry, VERSION},
+    record::{Assignment, Excused, ExhaustedPolicy, Floor, LaneSettings, Ownership, Retry, VERSION},
     share::Share,
     subject::SubjectPattern,
 };
@@ -55,6 +55,7 @@ pub(super) fn assignment(incarnation: u64) -> Assignment {
         retiring: false,
         settings: LaneSettings {
             ack_wait_milliseconds: 15_000,
+            ownership: Ownership::Pin,
             handler_timeout_milliseconds: 60_000,
             retry: Retry {
                 initial_backoff_milliseconds: 100,

@@ -91,6 +91,8 @@ pub(super) struct Server {
     pin: Option<(Arc<str>, Duration)>,
     /// Pins that were taken away from whoever had them.
     pub(super) taken: BTreeSet<Arc<str>>,
+    /// The consumer does not pin.
+    pub(super) pins_nobody: bool,
     pub(super) acked: Vec<u64>,
     /// What the stream of dead letters has, each once.
     pub(super) dead: BTreeSet<u64>,
@@ -111,6 +113,7 @@ impl Server {
             pins: 0,
             pin: None,
             taken: BTreeSet::new(),
+            pins_nobody: false,
             acked: Vec::new(),
             dead: BTreeSet::new(),
             full: false,
@@ -248,6 +251,9 @@ impl Server {
         }
         let Some(waiting) = self.next_waiting() else { return };
         let pin = waiting.pin.clone().unwrap_or_else(|| {
+            if self.pins_nobody {
+                return "".into();
+            }
             self.pins += 1;
             let pin = Arc::<str>::from(format!("pin{}", self.pins));
             self.pin = Some((Arc::clone(&pin), now + WAIT));

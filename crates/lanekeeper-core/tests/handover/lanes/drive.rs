@@ -87,6 +87,7 @@ impl State {
                 Request::Renew { incarnation, pull }
             }),
             Effect::Unpin => this.lane.incarnation().map(|incarnation| Request::Unpin { incarnation }),
+            Effect::Contend { .. } => return Err("wants a lease where there is none".into()),
             Effect::Breaker { .. } | Effect::DeadLetter { .. } => {
                 return Err("puts away what its policy lets stand".into());
             }
