@@ -51,7 +51,7 @@ pub enum LaneInvariant {
 
 impl LaneInvariant {
     /// Every invariant.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::PullOnlyWhenJoined,
         Self::OnlyWithLease,
         Self::PullOnlyWhenFree,
