@@ -13,9 +13,7 @@ impl World {
         let mut world = Self::new(0, policy);
         world.server.pins_nobody = true;
         world.leases = Some(Leases::new(workers));
-        for _ in 0..workers {
-            world.workers.push(Worker::new());
-        }
+        world.workers.extend((0..workers).map(Worker::new));
         for index in 0..workers {
             world.start(index);
         }
