@@ -180,6 +180,75 @@ pub(crate) enum DlqCommand {
     },
 }
 
+/// Which parked messages.
+#[derive(Debug, Clone, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct ParkedMessages {
+    /// All of this key (its tokens in the order of keyTokens, joined by dots).
+    #[arg(long)]
+    pub(crate) key: Option<String>,
+    /// The one with this number in the set's stream.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) sequence: Option<u64>,
+}
+
+/// Which parked keys.
+#[derive(Debug, Clone, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct ParkedKeys {
+    /// This key (its tokens in the order of keyTokens, joined by dots).
+    #[arg(long)]
+    pub(crate) key: Option<String>,
+    /// Every key that is parked, one after another.
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+/// What is done with parked keys.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ParkedCommand {
+    /// Show a set's parked keys, or the messages of one.
+    List {
+        /// The set.
+        set: String,
+        /// The messages of this key.
+        #[arg(long)]
+        key: Option<String>,
+        /// How many at most.
+        #[arg(long, value_name = "NUMBER", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+        limit: u64,
+        #[command(flatten)]
+        nats: NatsFlags,
+    },
+    /// Hand parked messages to the handler, in their order and before newer ones of their key.
+    ///
+    /// The lane of the key takes no other message meanwhile. One that fails again stays parked, with all behind it.
+    Release {
+        /// The set.
+        set: String,
+        #[command(flatten)]
+        which: ParkedKeys,
+        #[command(flatten)]
+        waiting: Waiting,
+        #[command(flatten)]
+        nats: NatsFlags,
+    },
+    /// Delete parked messages for good. With the last one of a key, the key is free.
+    Drop {
+        /// The set.
+        set: String,
+        #[command(flatten)]
+        which: ParkedMessages,
+        /// Why; it is recorded.
+        #[arg(long)]
+        reason: String,
+        #[command(flatten)]
+        waiting: Waiting,
+        #[command(flatten)]
+        nats: NatsFlags,
+    },
+}
+
 /// Whether a set is shown once, or as it changes.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Watching {
@@ -326,6 +395,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: DlqCommand,
     },
+    /// List, release or drop the parked keys of a set.
+    Parked {
+        #[command(subcommand)]
+        command: ParkedCommand,
+    },
     /// Show the version of this plugin.
     Version,
 }
@@ -384,6 +458,11 @@ mod tests {
             "dlq replay orders",
             "dlq replay orders --all --key a",
             "dlq drop orders --all",
+            "parked list",
+            "parked release orders",
+            "parked release orders --all --key a",
+            "parked drop orders --key a",
+            "parked drop orders --reason why",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }
@@ -396,6 +475,9 @@ mod tests {
             "dlq list orders --key a --limit 5 -o json",
             "dlq replay orders --all --yes --dry-run",
             "dlq drop orders --sequence 7 --reason why",
+            "parked list orders --key a --limit 5 -o json",
+            "parked release orders --all --timeout 5m",
+            "parked drop orders --sequence 7 --reason why",
         ] {
             assert!(parse(line).is_ok(), "{line}");
         }

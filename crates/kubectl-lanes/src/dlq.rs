@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use lanekeeper_api::validate::Validated;
 use lanekeeper_core::{
-    dead_letter::{DeadLetters, replay_id},
+    aside::{Aside, Kind, replay_id},
     subject::{SubjectError, check_subject},
 };
 use lanekeeper_nats::{
@@ -81,7 +81,7 @@ impl From<Letters> for Which {
 pub(crate) struct Dlq<'a> {
     reached: Reached,
     set: &'a Validated,
-    letters: DeadLetters,
+    letters: Aside,
     deletes: bool,
 }
 
@@ -148,7 +148,8 @@ impl<'a> Dlq<'a> {
         nats: &NatsFlags,
         named: Option<String>,
     ) -> Result<Self, DlqError> {
-        let mut letters = set.dead_letters.clone().unwrap_or_else(|| DeadLetters::new(&set.name, None));
+        let letters = set.aside.clone().filter(|aside| aside.kind == Kind::DeadLetters);
+        let mut letters = letters.unwrap_or_else(|| Aside::new(Kind::DeadLetters, &set.name, None));
         if let Some(stream) = named {
             letters.stream = stream;
         }
@@ -228,7 +229,7 @@ impl<'a> Dlq<'a> {
 
     /// The letters that something is to be done with, by the order of their messages.
     async fn chosen(&self, which: &Which, care: Care) -> Result<Vec<Letter>, DlqError> {
-        let DeadLetters { stream, subject, .. } = &self.letters;
+        let Aside { stream, subject, .. } = &self.letters;
         if !self.deletes {
             return Err(DlqError::NoDeletes { stream: stream.clone() });
         }
@@ -251,7 +252,7 @@ impl<'a> Dlq<'a> {
 
     /// Letters of the set, the oldest first.
     async fn find(&self, which: &Which, limit: usize) -> Result<Vec<Letter>, DlqError> {
-        let (connection, DeadLetters { stream, subject, .. }) = (&self.reached.connection, &self.letters);
+        let (connection, Aside { stream, subject, .. }) = (&self.reached.connection, &self.letters);
         if let Which::One(sequence) = which {
             let found = observe::message(connection, stream, *sequence).await?;
             let found = found.filter(|found| found.subject == *subject);

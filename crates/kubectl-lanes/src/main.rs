@@ -13,6 +13,7 @@ mod keys;
 mod lane;
 mod look;
 mod orders;
+mod parked;
 mod place;
 mod preview;
 mod progress;
@@ -30,7 +31,7 @@ use k8s_openapi::jiff::Timestamp;
 use lanekeeper_api::{OrderedPartitionSet, invalid, validate::Validated};
 use serde::Serialize;
 
-use arguments::{Arguments, Command, Connection, DlqCommand, Format, NatsFlags, Waiting};
+use arguments::{Arguments, Command, Connection, DlqCommand, Format, NatsFlags, ParkedCommand, Waiting};
 use cluster::{Cluster, ClusterError, Scope};
 use orders::{Asked, Head};
 
@@ -60,6 +61,8 @@ enum Failure {
     Orders(#[from] Box<orders::OrdersError>),
     #[error(transparent)]
     Reason(#[from] orders::ReasonError),
+    #[error(transparent)]
+    Parked(#[from] Box<parked::ParkedError>),
     #[error(transparent)]
     Dlq(#[from] Box<dlq::DlqError>),
     /// An answer, and not a good one.
@@ -159,6 +162,7 @@ async fn run(arguments: Arguments) -> Result<String, Failure> {
             };
             order(&arguments.connection, &set, &nats, &asked, waiting, format).await
         }
+        Command::Parked { command } => parked_keys(&arguments.connection, command, format).await,
         Command::Dlq { command } => dead_letters(&arguments.connection, command, format).await,
         Command::Where { set, key, subject } => {
             let cluster = Cluster::connect(&arguments.connection).await?;
@@ -215,6 +219,42 @@ async fn dead_letters(
             if done.is_good() { Ok(text) } else { Err(Failure::Violated(text)) }
         }
     }
+}
+
+/// Shows parked keys, or has something done with them.
+async fn parked_keys(
+    connection: &Connection,
+    command: ParkedCommand,
+    format: Option<Format>,
+) -> Result<String, Failure> {
+    let (name, nats) = match &command {
+        ParkedCommand::List { set, nats, .. }
+        | ParkedCommand::Release { set, nats, .. }
+        | ParkedCommand::Drop { set, nats, .. } => (set.clone(), nats.clone()),
+    };
+    let cluster = Cluster::connect(connection).await?;
+    let set = validated(&cluster, &name).await?;
+    let parked = parked::Parked::open(&cluster, &set, &nats).await.map_err(Box::new)?;
+    let (which, drop, waiting) = match command {
+        ParkedCommand::List { key, limit, .. } => {
+            let list = parked.list(key.as_deref(), limit).await.map_err(Box::new)?;
+            return write(format, &list, parked::render_list);
+        }
+        ParkedCommand::Release { which, waiting, .. } => {
+            (which.key.map_or(parked::Which::All, parked::Which::Key), None, waiting)
+        }
+        ParkedCommand::Drop { which, reason, waiting, .. } => {
+            let reason = orders::checked(&reason)?;
+            let which = match (which.key, which.sequence) {
+                (None, sequence) => parked::Which::Sequence(sequence.unwrap_or_default()),
+                (Some(key), _) => parked::Which::Key(key),
+            };
+            (which, Some(reason), waiting)
+        }
+    };
+    let ordered = parked.order(&cluster, &which, drop.as_deref(), waiting.timeout).await.map_err(Box::new)?;
+    let text = write(format, &ordered, parked::render_ordered)?;
+    if ordered.is_good() { Ok(text) } else { Err(Failure::Violated(text)) }
 }
 
 /// A set that can be used as it is.

@@ -101,7 +101,15 @@ impl Answer {
     /// What was wanted was done.
     pub(crate) fn is_good(&self) -> bool {
         let outcome = self.result.as_ref().map(|result| &result.outcome);
-        matches!(outcome, Some(OrderOutcome::Skipped | OrderOutcome::Succeeded))
+        matches!(
+            outcome,
+            Some(
+                OrderOutcome::Skipped
+                    | OrderOutcome::Succeeded
+                    | OrderOutcome::Released
+                    | OrderOutcome::Dropped
+            )
+        )
     }
 }
 
@@ -126,10 +134,21 @@ pub(crate) async fn give(
     asked: &Asked,
     timeout: Duration,
 ) -> Result<Answer, OrdersError> {
-    let until = Instant::now() + timeout;
     let reached = reach(cluster, set, nats).await?;
+    give_at(cluster, set, &reached, asked, timeout).await
+}
+
+/// The same through a connection that is there already.
+pub(crate) async fn give_at(
+    cluster: &Cluster,
+    set: &Validated,
+    reached: &Reached,
+    asked: &Asked,
+    timeout: Duration,
+) -> Result<Answer, OrdersError> {
+    let until = Instant::now() + timeout;
     let mut order = Order {
-        id: id(&reached),
+        id: id(reached),
         verb: asked.verb(),
         key: String::new(),
         sequence: None,
@@ -140,20 +159,20 @@ pub(crate) async fn give(
         begun: false,
     };
     let target = loop {
-        let seen = look(&reached, set).await?;
-        let Some(target) = target::find(&reached, set, &seen, asked).await? else {
+        let seen = look(reached, set).await?;
+        let Some(target) = target::find(reached, set, &seen, asked).await? else {
             let partition = asked.partition(set);
             pause(until).await.ok_or(OrdersError::HandingOver { partition, timeout })?;
             continue;
         };
         target.fill(&mut order);
-        if write(&reached, set, &target, &order).await? {
+        if write(reached, set, &target, &order).await? {
             break target;
         }
         let partition = target.partition;
         pause(until).await.ok_or(OrdersError::HandingOver { partition, timeout })?;
     };
-    let result = wait(&reached, set, target.incarnation, &order.id, until).await?;
+    let result = wait(reached, set, target.incarnation, &order.id, until).await?;
     let result = result.map(|result| Said {
         outcome: result.outcome,
         messages: result.messages,

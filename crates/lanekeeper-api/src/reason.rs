@@ -116,6 +116,14 @@ reasons! {
     DeadLetterNotStored,
     /// The stream of the dead letters cannot take them; the message says what to do. Lanes stop at messages without attempts left.
     DeadLettersUnavailable,
+    /// A key is parked: a message of it has no attempt left, and every later one waits behind it. The other keys go on. Look with `kubectl lanes parked list`, mend the handler, then release or drop it.
+    KeyParked,
+    /// A worker cannot store a message in the park stream, or cannot know which keys are parked, so its lane stands there and tries again; the message says why.
+    ParkedNotStored,
+    /// The park stream cannot take messages; the message says what to do. Lanes stop at messages that would be parked.
+    ParkUnavailable,
+    /// The set was deleted while keys were parked; their messages stay in the park stream.
+    ParkedMessagesRemain,
     /// A message was dropped because of `spec.onExhausted.policy`; an Event for each partition's last one.
     MessageDropped,
     /// Messages of a lane wait and no worker of the set gets them: another client holds the lane's message or its pin, somebody paused the consumer, or the server delivers nothing. `status.attention` says which, at which sequence and since when. It clears itself.

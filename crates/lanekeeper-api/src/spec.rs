@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    consumer::{Breaker, Consumer, DeadLetter, ExhaustedPolicy, OnExhausted, Ownership, Retry, Start},
+    consumer::{Breaker, Consumer, DeadLetter, ExhaustedPolicy, OnExhausted, Ownership, Park, Retry, Start},
     mapping::Mapping,
     nats::{ClientSecretRef, Nats, SecretKeyRef, Tls},
     rescale::Rescale,
@@ -96,6 +96,10 @@ use crate::{crd::rule, status::OrderedPartitionSetStatus};
     validation = rule(
         "!has(self.onExhausted.deadLetter) || !has(self.onExhausted.deadLetter.streamName) || self.onExhausted.deadLetter.streamName != self.stream.name",
         "spec.onExhausted.deadLetter.streamName: must be another stream than spec.stream.name"
+    ),
+    validation = rule(
+        "!has(self.onExhausted.park) || !has(self.onExhausted.park.streamName) || self.onExhausted.park.streamName != self.stream.name",
+        "spec.onExhausted.park.streamName: must be another stream than spec.stream.name"
     ),
     validation = rule(
         "!has(self.consumer.replicas) || (self.stream.retention == 'Limits' ? self.consumer.replicas <= self.stream.replicas : self.consumer.replicas == self.stream.replicas)",

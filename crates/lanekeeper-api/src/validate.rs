@@ -13,7 +13,7 @@ mod stream;
 mod worker;
 
 use lanekeeper_core::{
-    dead_letter::DeadLetters,
+    aside::Aside,
     names::{MAX_SET_NAME_BYTES, SetName},
     record::{self, LaneSettings},
     stream::StreamSpec,
@@ -52,8 +52,8 @@ pub struct Validated {
     pub consumer_replicas: Option<u32>,
     /// How lanes are run; goes into each assignment.
     pub settings: LaneSettings,
-    /// Where dead letters go, if the policy has any.
-    pub dead_letters: Option<DeadLetters>,
+    /// Where messages go that are put aside, if the policy puts any.
+    pub aside: Option<Aside>,
     /// The pods.
     pub worker: WorkerSettings,
     /// What is left when the set goes.
@@ -76,9 +76,10 @@ pub fn validate(set: &OrderedPartitionSet) -> Result<Validated, Vec<Invalid>> {
     let name = name(set, &mut findings);
     let nats = nats::check(&spec.nats, &mut findings);
     let worker = worker::check(&spec.worker, &mut findings);
-    let (on_exhausted, dead_letters) =
+    let (on_exhausted, aside) =
         exhausted::check(name.as_ref(), &spec.on_exhausted, &spec.stream, &mut findings);
-    let settings = settings(spec, on_exhausted, worker.handler.timeout_milliseconds(), &mut findings);
+    let park = name.as_ref().zip(aside.as_ref()).and_then(|(name, aside)| exhausted::park(name, aside));
+    let settings = settings(spec, on_exhausted, park, worker.handler.timeout_milliseconds(), &mut findings);
     let partitions = findings.bound("spec.partitions", i64::from(spec.partitions), 1, 1024);
     let minimum_interval_seconds = findings.bound(
         "spec.rescale.minimumIntervalSeconds",
@@ -109,7 +110,7 @@ pub fn validate(set: &OrderedPartitionSet) -> Result<Validated, Vec<Invalid>> {
         start: spec.consumer.start,
         consumer_replicas,
         settings,
-        dead_letters,
+        aside,
         worker,
         deletion_policy: spec.deletion_policy,
     });
@@ -166,6 +167,7 @@ fn consumer_replicas(spec: &OrderedPartitionSetSpec, findings: &mut Findings) ->
 fn settings(
     spec: &OrderedPartitionSetSpec,
     on_exhausted: record::ExhaustedPolicy,
+    park: Option<record::Park>,
     handler_timeout_milliseconds: u64,
     findings: &mut Findings,
 ) -> LaneSettings {
@@ -203,6 +205,7 @@ fn settings(
             max_attempts,
         },
         on_exhausted,
+        park,
         paused: spec.paused,
         journal: journal::check(spec.worker.journal.as_ref(), &spec.stream, findings),
     }

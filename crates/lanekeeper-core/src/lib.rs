@@ -4,8 +4,8 @@
 //! worker drive it with real servers, property tests and the model checker with every state they can think of.
 //! This crate knows no runtime, no Kubernetes client and no NATS client (checked by `make check`).
 
+pub mod aside;
 pub mod consumer;
-pub mod dead_letter;
 pub mod fence;
 pub mod hash;
 pub mod hot_keys;
@@ -16,6 +16,7 @@ pub mod lease;
 pub mod mapping;
 pub mod names;
 pub mod order;
+pub mod park;
 pub mod plan;
 pub mod record;
 pub mod release;

@@ -148,12 +148,33 @@ impl Mapping {
 
     /// The one literal filter that has exactly the keys of a share.
     pub fn filter(&self, share: Share) -> String {
-        let mut filter = format!("{LANES}.{}.", self.stream);
+        self.filter_under(&format!("{LANES}.{}", self.stream), share)
+    }
+
+    /// The same of what is stored elsewhere, by [`Mapping::subject_under`].
+    pub fn filter_under(&self, prefix: &str, share: Share) -> String {
+        let mut filter = format!("{prefix}.");
         for modulus in self.moduli().take_while(|modulus| *modulus <= share.modulus) {
             write_to(&mut filter, format_args!("{}.", share.residue % modulus));
         }
         filter.push('>');
         filter
+    }
+
+    /// The filter that has exactly one key of what is stored by [`Mapping::subject_under`]. `None` when the text is no key:
+    /// its tokens in the order in which they are hashed, joined by dots.
+    pub fn key_filter_under(&self, prefix: &str, key: &str) -> Option<String> {
+        let tokens: Vec<&str> = key.split('.').collect();
+        let legal = |token: &&str| crate::subject::check_subject(token).is_ok();
+        if tokens.len() != self.key_tokens.len() || !tokens.iter().all(legal) {
+            return None;
+        }
+        let hash = fnv1a32(tokens.iter().map(|token| token.as_bytes()));
+        let at = |wildcard: usize| {
+            let index = self.key_tokens.iter().position(|token| *token as usize == wildcard)?;
+            tokens.get(index).copied()
+        };
+        Some(format!("{}{}", self.path_under(prefix, hash), self.source.filled(at)))
     }
 
     /// Everything the mapping stores, as one pattern.
@@ -163,19 +184,37 @@ impl Mapping {
 
     /// The subject under which the stream stores a message published to `original`.
     pub fn stored_subject(&self, original: &str) -> Option<String> {
+        self.subject_under(&format!("{LANES}.{}", self.stream), original)
+    }
+
+    /// A subject elsewhere that holds the same path, so that a share is one filter there as well.
+    pub fn subject_under(&self, prefix: &str, original: &str) -> Option<String> {
         let hash = self.key_hash(original)?;
-        let mut stored = format!("{LANES}.{}.", self.stream);
+        Some(format!("{}{original}", self.path_under(prefix, hash)))
+    }
+
+    /// The full depth of the path to a key, with a dot at its end.
+    fn path_under(&self, prefix: &str, hash: u32) -> String {
+        let mut path = format!("{prefix}.");
         for modulus in self.moduli() {
-            write_to(&mut stored, format_args!("{}.", hash % modulus));
+            write_to(&mut path, format_args!("{}.", hash % modulus));
         }
-        stored.push_str(original);
-        Some(stored)
+        path
     }
 
     /// The original subject of a stored one; `None` when it is not of this mapping.
     pub fn original_subject<'a>(&self, stored: &'a str) -> Option<&'a str> {
-        let mut rest = stored.strip_prefix(LANES)?.strip_prefix('.')?;
-        rest = rest.strip_prefix(self.stream.as_str())?.strip_prefix('.')?;
+        let rest = stored.strip_prefix(LANES)?.strip_prefix('.')?.strip_prefix(self.stream.as_str())?;
+        self.original_behind(rest)
+    }
+
+    /// The original subject of one made by [`Mapping::subject_under`].
+    pub fn original_under<'a>(&self, prefix: &str, stored: &'a str) -> Option<&'a str> {
+        self.original_behind(stored.strip_prefix(prefix)?)
+    }
+
+    fn original_behind<'a>(&self, path: &'a str) -> Option<&'a str> {
+        let mut rest = path.strip_prefix('.')?;
         for _ in self.moduli() {
             rest = rest.split_once('.')?.1;
         }
@@ -188,6 +227,11 @@ impl Mapping {
         self.key_tokens.iter().map(|token| captures.get(*token as usize - 1).copied()).collect()
     }
 
+    /// The key as one text: its tokens, joined by dots.
+    pub fn key_text(&self, original: &str) -> Option<String> {
+        Some(self.key_of(original)?.join("."))
+    }
+
     /// The hash of the key of an original subject; `None` when the subject is not mapped.
     pub fn key_hash(&self, original: &str) -> Option<u32> {
         Some(fnv1a32(self.key_of(original)?.into_iter().map(str::as_bytes)))
@@ -196,25 +240,7 @@ impl Mapping {
     /// The filter that has exactly the stored messages of one key, given by its tokens in the order in which they are
     /// hashed; `None` when their number is wrong.
     pub fn key_filter(&self, key: &[&str]) -> Option<String> {
-        if key.len() != self.key_tokens.len() {
-            return None;
-        }
-        let hash = fnv1a32(key.iter().map(|token| token.as_bytes()));
-        let mut filter = format!("{LANES}.{}.", self.stream);
-        for modulus in self.moduli() {
-            write_to(&mut filter, format_args!("{}.", hash % modulus));
-        }
-        let mut wildcard = 0;
-        let tokens = self.source.as_str().split('.').map(|token| {
-            if token != "*" {
-                return token;
-            }
-            wildcard += 1;
-            let of_key = self.key_tokens.iter().position(|number| *number == wildcard);
-            of_key.map_or(token, |index| key[index])
-        });
-        filter.push_str(&tokens.collect::<Vec<_>>().join("."));
-        Some(filter)
+        self.key_filter_under(&format!("{LANES}.{}", self.stream), &key.join("."))
     }
 
     fn moduli(&self) -> impl Iterator<Item = u32> + use<> {

@@ -13,6 +13,9 @@ pub const DEFAULT_BUCKET: &str = "lanekeeper";
 /// What the subjects of dead letters begin with.
 pub const DEAD_LETTERS: &str = "lanekeeper.dlq";
 
+/// What the subjects of parked messages begin with.
+pub const PARKED: &str = "lanekeeper.park";
+
 /// Longest name of a set in bytes, so that the names of its children fit Kubernetes' 63.
 pub const MAX_SET_NAME_BYTES: usize = 40;
 
@@ -68,6 +71,16 @@ impl SetName {
     /// The subject under which the set's dead letters are published.
     pub fn dead_letter_subject(&self) -> String {
         format!("{DEAD_LETTERS}.{}.{}", self.namespace, escaped(&self.name))
+    }
+
+    /// The stream that the operator makes for the set's parked messages.
+    pub fn park_stream(&self) -> String {
+        format!("lk_{}_{}_park", self.namespace, escaped(&self.name))
+    }
+
+    /// What the subjects of the set's parked messages begin with.
+    pub fn park_prefix(&self) -> String {
+        format!("{PARKED}.{}.{}", self.namespace, escaped(&self.name))
     }
 
     /// What all KV keys of the set begin with.
@@ -190,6 +203,8 @@ mod tests {
             prop_assert!(set.dead_letter_stream().len() <= 255);
             prop_assert!(!set.dead_letter_stream().contains(['.', '*', '>', ' ', '/', '\\']));
             prop_assert_eq!(set.dead_letter_subject().split('.').count(), 4);
+            prop_assert!(set.park_stream().len() <= 255);
+            prop_assert_eq!(set.park_prefix().split('.').count(), 4);
             prop_assert!(set.deployment(partition).len() <= 63);
             prop_assert_eq!(set.parse_key(&set.record_key()), Some(SetKey::Record));
             prop_assert_eq!(set.parse_key(&set.lane_key(incarnation)), Some(SetKey::Lane(incarnation)));

@@ -27,6 +27,10 @@ pub enum Verb {
     Retry,
     /// Acknowledge without the handler.
     Skip,
+    /// Hand what is parked of the key to the handler, in order.
+    Release,
+    /// Delete what is parked of the key, or one message of it.
+    Drop,
     /// Of a newer version.
     #[serde(untagged)]
     Other(String),
@@ -92,6 +96,10 @@ pub enum OrderOutcome {
     Skipped,
     /// The handler completed the message.
     Succeeded,
+    /// What was parked of the key was handled, and nothing is parked any more.
+    Released,
+    /// Parked messages were deleted.
+    Dropped,
     /// The attempt failed.
     Failed,
     /// Nothing was done: the lane was past what it is about.

@@ -181,6 +181,9 @@ pub struct LaneKey {
     /// What came of the last orders, the oldest first; at most [`crate::order::MAX_ORDERS`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub results: Vec<OrderResult>,
+    /// Who carries out orders about parked messages. It counts as long as that process is among the holders.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub releasing: Option<Holder>,
 }
 
 impl LaneKey {
@@ -196,7 +199,16 @@ impl LaneKey {
             breaker: None,
             orders: Vec::new(),
             results: Vec::new(),
+            releasing: None,
         }
+    }
+
+    /// Whether a holder may carry out orders about parked messages: no other holder does.
+    pub fn may_release(&self, holder: &Holder) -> bool {
+        let other = self.releasing.as_ref().filter(|other| *other != holder);
+        !self.retiring
+            && self.holders.contains(holder)
+            && other.is_none_or(|other| !self.holders.contains(other))
     }
 }
 
@@ -248,6 +260,11 @@ pub enum ExhaustedPolicy {
         /// When the lane stops all the same.
         breaker: Breaker,
     },
+    /// It and every later one of its key go to [`LaneSettings::park`]; the other keys go on.
+    ParkKey {
+        /// When the lane stops all the same.
+        breaker: Breaker,
+    },
 }
 
 impl ExhaustedPolicy {
@@ -255,9 +272,21 @@ impl ExhaustedPolicy {
     pub fn breaker(&self) -> Option<Breaker> {
         match self {
             Self::Block => None,
-            Self::DeadLetter { breaker, .. } | Self::Drop { breaker } => Some(*breaker),
+            Self::DeadLetter { breaker, .. } | Self::Drop { breaker } | Self::ParkKey { breaker } => {
+                Some(*breaker)
+            }
         }
     }
+}
+
+/// Where the parked messages of a set are. That there are some of a key is what locks it, whatever the policy is by now.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Park {
+    /// The stream that has to take them.
+    pub stream: String,
+    /// What their subjects begin with; see [`crate::park`].
+    pub prefix: String,
 }
 
 /// How many messages of a lane may be put away in how long: a broken database must not empty a stream into the dead letters.
@@ -285,6 +314,9 @@ pub struct LaneSettings {
     pub retry: Retry,
     /// What comes after the last attempt.
     pub on_exhausted: ExhaustedPolicy,
+    /// Where messages are parked, once the set had a policy that parks any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub park: Option<Park>,
     /// Lanes stop after the message in hand.
     #[serde(default)]
     pub paused: bool,
@@ -333,6 +365,8 @@ pub enum BlockedBy {
     Breaker,
     /// The dead letter could not be stored.
     DeadLetter,
+    /// The message could not be parked, or it is not known what is.
+    Park,
 }
 
 /// Why a lane cannot go on by itself.
@@ -437,6 +471,9 @@ pub struct Report {
     /// The last message that was skipped by order of a person. It stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<Skipped>,
+    /// The last message at which a key was parked, and why. It stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parked: Option<Blocked>,
 }
 
 impl Report {
@@ -451,6 +488,7 @@ impl Report {
             dropped: None,
             stalled: None,
             skipped: None,
+            parked: None,
         }
     }
 }

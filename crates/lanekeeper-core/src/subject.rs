@@ -163,6 +163,24 @@ impl SubjectPattern {
         unreachable!("the loop ends at the shorter pattern")
     }
 
+    /// The pattern with something else at some of its `*`, which are counted from 1.
+    pub(crate) fn filled<'a>(&'a self, fill: impl Fn(usize) -> Option<&'a str>) -> String {
+        let mut number = 0;
+        let tokens: Vec<&str> = self
+            .tokens
+            .iter()
+            .map(|token| match token {
+                Token::Literal(literal) => literal,
+                Token::Single => {
+                    number += 1;
+                    fill(number).unwrap_or("*")
+                }
+                Token::Rest => ">",
+            })
+            .collect();
+        tokens.join(".")
+    }
+
     /// The pattern as the destination of a mapping: its `*` numbered, its `>` kept.
     pub(crate) fn as_destination(&self) -> String {
         let mut number = 0;

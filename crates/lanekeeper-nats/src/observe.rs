@@ -7,6 +7,7 @@ mod consumers;
 mod messages;
 mod one;
 mod stored;
+mod subjects;
 mod wire;
 
 use lanekeeper_core::stream::StreamFound;
@@ -25,6 +26,7 @@ pub use messages::{
 };
 pub use one::{WholeMessage, message, next_under};
 pub use stored::{Stored, stored_after, stored_between};
+pub use subjects::subjects_under;
 pub(crate) use wire::{ConsumerInfo, Object, StreamInfo};
 
 /// The oldest server that has what lanes need; its API level is 1.

@@ -6,8 +6,8 @@
 //!
 //! Only fields that every supported server knows are sent, so nothing here depends on the API level.
 
+mod aside;
 mod consumer;
-mod dead_letters;
 mod stream;
 
 use lanekeeper_core::consumer::Drift;
@@ -18,8 +18,8 @@ use crate::{
     cause::Cause,
     observe::Object,
 };
+pub use aside::{create_aside, repair_aside};
 pub use consumer::{create_consumer, delete_consumer, repair_consumer};
-pub use dead_letters::{create_dead_letters, repair_dead_letters};
 pub use stream::{Created, create_stream, repair_stream};
 
 /// Why something could not be created or repaired.

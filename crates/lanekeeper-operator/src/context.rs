@@ -17,7 +17,7 @@ use kube::{
 use lanekeeper_api::OrderedPartitionSet;
 
 use crate::{
-    connections::Connections, dead_letters::GivenUp, deployments::Settled, events::Events, fences::Fences,
+    aside::GivenUp, connections::Connections, deployments::Settled, events::Events, fences::Fences,
     holders::Ends, metrics::Metrics, retries::Retries, settings::Settings, watches::Watches,
 };
 

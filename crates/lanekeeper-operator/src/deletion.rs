@@ -108,10 +108,21 @@ async fn end(pass: &mut Pass<'_>) -> Result<bool, Failure> {
         (&namespace, &uid),
     );
     deployments.delete_all_but(|_| false, &mut pass.news).await?;
+    tell_of_parked(pass);
     match set.spec.deletion_policy {
         DeletionPolicy::Retain => Ok(true),
         DeletionPolicy::Delete if !pass.workers_left().is_empty() => Ok(false),
         DeletionPolicy::Delete => cleanup::nats(pass).await,
+    }
+}
+
+/// Parked messages outlive the set. Needs no NATS: the status says which keys are parked.
+fn tell_of_parked(pass: &mut Pass<'_>) {
+    let attention = pass.set.status.iter().flat_map(|status| &status.attention);
+    let keys = attention.filter(|one| one.reason == Reason::KeyParked.as_str()).count();
+    if keys > 0 {
+        let message = "keys of the set are parked; their messages stay in the park stream, and lock them for a set of the same name";
+        pass.news.warn(Reason::ParkedMessagesRemain, message);
     }
 }
 

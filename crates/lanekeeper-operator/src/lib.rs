@@ -8,13 +8,13 @@
 //! What decides about order is in `lanekeeper_core`; this crate must not decide about lanes, only look and do.
 
 pub mod admin;
+pub mod aside;
 pub mod build;
 pub mod carry_out;
 pub mod compare;
 pub mod connections;
 pub mod context;
 pub mod controller;
-pub mod dead_letters;
 pub mod deletion;
 pub mod deployments;
 pub mod digest;

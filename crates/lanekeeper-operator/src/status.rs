@@ -5,6 +5,8 @@
 mod conditions;
 mod lanes;
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lanekeeper_api::status::OrderedPartitionSetStatus;
 use lanekeeper_core::{
@@ -34,6 +36,8 @@ pub struct Findings {
     pub record: Option<Record>,
     /// Reports of workers that live, by partition; empty when NATS was not reached.
     pub reports: Vec<(u32, Report)>,
+    /// Keys that are parked, with the hash of each.
+    pub parked: BTreeMap<String, u32>,
     /// What the lanes wait for.
     pub waits: Vec<Wait>,
     /// How a change of the number of partitions is doing.
@@ -102,7 +106,7 @@ pub fn status(
     if let Some(record) = &found.record {
         status.partitions = lanes::in_force(record, found.wanted, status.partitions);
         status.lanes = lanes::counts(record, &found.reports, &found.workers);
-        status.attention = lanes::attention(record, &found.reports, &found.waits);
+        status.attention = lanes::attention(record, &found.reports, &found.parked, &found.waits);
     }
     conditions::set(&mut status.conditions, found, now);
     status

@@ -141,6 +141,7 @@ pub(crate) mod tests {
             handler_timeout_milliseconds: 1,
             retry,
             on_exhausted: ExhaustedPolicy::Block,
+            park: None,
             paused: false,
             journal: None,
         };

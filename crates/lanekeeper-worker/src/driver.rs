@@ -4,6 +4,7 @@ mod effects;
 mod look;
 
 use std::{
+    collections::BTreeSet,
     future::{Future, pending},
     pin::Pin,
     sync::Arc,
@@ -16,6 +17,7 @@ use lanekeeper_core::{
     journal::Ending,
     lane::{Backlog, ConsumerFacts, Delivered, Event, Lane, Outcome},
     names::SetName,
+    park::ParkedMessage,
     record::Assignment,
 };
 use lanekeeper_nats::{
@@ -34,7 +36,9 @@ use crate::{
     hot::Hot,
     journal::Journal,
     keys::{Identity, KeyCommand, KeyEvent, Keys},
+    message::Message,
     metrics::Metrics,
+    parked::ParkedError,
     status::{Board, HEARTBEAT},
 };
 
@@ -66,11 +70,24 @@ enum Background {
     Failed {
         token: u64,
     },
-    /// What became of a dead letter.
-    DeadLetter {
+    /// What became of a message that is put aside.
+    Aside {
         token: u64,
         result: Result<u64, StoreError>,
     },
+    /// What the park stream has, or what became of something there.
+    Parked {
+        token: u64,
+        result: Result<Parked, ParkedError>,
+    },
+}
+
+/// An answer about parked messages.
+enum Parked {
+    Keys(BTreeSet<Arc<str>>),
+    List(Vec<ParkedMessage>),
+    Fetched(Option<Box<Message>>),
+    Deleted,
 }
 
 /// A message that the lane has not forgotten yet.
@@ -100,6 +117,8 @@ pub(crate) struct Driver<H> {
     /// Of the first assignment: the pod's grace was made for it, and does not change with later ones.
     handler_timeout: Option<u64>,
     known: Vec<Known>,
+    /// The parked message that is being released, under its number.
+    unparked: Option<(u64, Box<Message>)>,
     arrived: u64,
     running: Option<Running>,
     running_since: Duration,
@@ -153,6 +172,7 @@ impl<H: Handler> Driver<H> {
             assignment: None,
             handler_timeout: None,
             known: Vec::new(),
+            unparked: None,
             arrived: 0,
             running: None,
             running_since: Duration::ZERO,
@@ -250,6 +270,7 @@ impl<H: Handler> Driver<H> {
         }
         self.board.beat(self.start + now);
         self.metrics.set_owner(self.lane.owns());
+        self.metrics.set_parked_keys(self.lane.parked_count());
         let shown = (self.lane.state(), self.lane.in_place(), self.lane.incarnation(), self.lane.head());
         self.board.show(shown);
     }
@@ -334,6 +355,10 @@ impl<H: Handler> Driver<H> {
             },
             KeyEvent::BreakerOpen { incarnation, sequence } => Event::BreakerOpen { incarnation, sequence },
             KeyEvent::Orders { incarnation, orders } => Event::Orders { incarnation, orders },
+            KeyEvent::ParkOrders { incarnation, orders, claimed } => {
+                Event::ParkOrders { incarnation, orders, claimed }
+            }
+            KeyEvent::Claimed { incarnation, granted } => Event::Claimed { incarnation, granted },
             KeyEvent::JoinRefused { incarnation } => Event::JoinRefused { incarnation },
             KeyEvent::JoinFailed { incarnation } => Event::JoinFailed { incarnation },
             KeyEvent::Left { incarnation } => Event::Left { incarnation },
@@ -353,13 +378,14 @@ impl<H: Handler> Driver<H> {
                     self.tell(Event::Backlog(backlog)).await;
                 }
             }
-            Background::DeadLetter { token, result: Ok(sequence) } => {
-                tracing::debug!(sequence, "the dead letter is stored");
+            Background::Aside { token, result: Ok(sequence) } => {
+                tracing::debug!(sequence, "what is put aside is stored");
                 self.tell(Event::Stored { token }).await;
             }
-            Background::DeadLetter { token, result: Err(error) } => {
+            Background::Aside { token, result: Err(error) } => {
                 self.tell(Event::NotStored { token, reason: error.to_string() }).await;
             }
+            Background::Parked { token, result } => self.parked(token, result).await,
             Background::Gone { token } => self.tell(Event::ConsumerGone { token }).await,
             Background::Failed { token } => {
                 if self.connection.health().connected && self.heard.elapsed() > SILENCE {
@@ -411,14 +437,49 @@ impl<H: Handler> Driver<H> {
         tokio::spawn(watch.in_current_span());
     }
 
+    async fn parked(&mut self, token: u64, result: Result<Parked, ParkedError>) {
+        let event = match result {
+            Ok(Parked::Keys(keys)) => Event::ParkedKeys { token, keys },
+            Ok(Parked::List(messages)) => Event::ParkedListed { token, messages },
+            Ok(Parked::Fetched(None)) => Event::ParkedFetched { token, message: None },
+            Ok(Parked::Fetched(Some(message))) => {
+                self.arrived += 1;
+                self.unparked = Some((self.arrived, message));
+                Event::ParkedFetched { token, message: Some(self.arrived) }
+            }
+            Ok(Parked::Deleted) => Event::ParkedDeleted { token },
+            Err(error) => Event::ParkFailed { token, reason: error.to_string() },
+        };
+        self.tell(event).await;
+    }
+
+    /// Asks about parked messages in the background; the answer comes as an event.
+    fn ask_park<F: Future<Output = Result<Parked, ParkedError>> + Send + 'static>(
+        &self,
+        token: u64,
+        ask: impl FnOnce(Connection, Arc<Assignment>) -> F,
+    ) {
+        let answers = self.background.0.clone();
+        let Some(assignment) = self.lane.serving().cloned() else {
+            let _ = answers.send(Background::Parked { token, result: Err(ParkedError::NoPark) });
+            return;
+        };
+        let asked = ask(self.connection.clone(), assignment);
+        tokio::spawn(async move {
+            let result = asked.await;
+            // Nobody listens when the process ends.
+            let _ = answers.send(Background::Parked { token, result });
+        });
+    }
+
     /// Publishes in the background; the answer comes as an event.
-    fn dead_letter(&self, token: u64, letter: Letter, until: Duration) {
+    fn put_aside(&self, token: u64, letter: Letter, until: Duration) {
         let (connection, answers, until) =
             (self.connection.clone(), self.background.0.clone(), self.start + until);
         tokio::spawn(async move {
             let result = store(&connection, letter, until).await;
             // Nobody listens when the process ends.
-            let _ = answers.send(Background::DeadLetter { token, result });
+            let _ = answers.send(Background::Aside { token, result });
         });
     }
 

@@ -126,7 +126,7 @@ impl Journal {
     /// What the lane says of the message in hand.
     pub(crate) async fn note(&mut self, note: &Note, metrics: &Metrics) {
         let outcome = match note {
-            Note::Settled(_) => {
+            Note::Settled(_) | Note::ParkOrderDone { .. } => {
                 self.confirmed(metrics).await;
                 return;
             }
@@ -163,7 +163,7 @@ impl Journal {
         let sent = Unconfirmed { subject: running.subject, id, payload, connects: None };
         let sent = self.send(sent, metrics).await;
         // Only what was completed or put away is acknowledged; the rest is told once.
-        let acknowledged = matches!(outcome, Ending::Done | Ending::PutAway);
+        let acknowledged = matches!(outcome, Ending::Done | Ending::PutAway | Ending::Parked);
         self.unconfirmed = sent.filter(|_| acknowledged).map(Box::new);
     }
 

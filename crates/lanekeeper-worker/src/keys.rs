@@ -20,6 +20,7 @@ use std::{
 use lanekeeper_core::{
     names::SetName,
     order::{Order, OrderResult},
+    park::{ParkOrder, ParkOutcome},
     record::{Assignment, Excused, Holder, LaneKey, Report},
 };
 use lanekeeper_nats::Bucket;
@@ -38,6 +39,8 @@ pub(crate) enum KeyEvent {
     BreakerOpen { incarnation: u64, sequence: u64 },
     Orders { incarnation: u64, orders: Vec<Order> },
     Leased { incarnation: u64, until: Option<Instant> },
+    ParkOrders { incarnation: u64, orders: Vec<ParkOrder>, claimed: bool },
+    Claimed { incarnation: u64, granted: bool },
     JoinRefused { incarnation: u64 },
     JoinFailed { incarnation: u64 },
     Left { incarnation: u64 },
@@ -55,6 +58,9 @@ pub(crate) enum KeyCommand {
     Breaker { incarnation: u64, sequence: u64 },
     OrderBegun { incarnation: u64, id: String },
     OrderEnded { incarnation: u64, result: OrderResult },
+    Claim { incarnation: u64 },
+    Unclaim { incarnation: u64 },
+    ParkOrderDone { incarnation: u64, id: String, outcome: ParkOutcome },
     Report(Report),
 }
 

@@ -24,7 +24,6 @@
 
 mod admin;
 mod cloudevent;
-mod dead_letter;
 mod driver;
 mod environment;
 mod exec;
@@ -34,9 +33,11 @@ mod http;
 pub mod install;
 mod journal;
 mod keys;
+mod letter;
 pub mod logging;
 mod message;
 mod metrics;
+mod parked;
 mod pod_handler;
 pub mod sink;
 mod status;

@@ -6,11 +6,14 @@ use std::{
 };
 
 use bytes::Bytes;
-use lanekeeper_core::{fence::Fence, record::Assignment};
+use lanekeeper_core::{aside, fence::Fence, record::Assignment};
 use lanekeeper_nats::{
-    async_nats::{HeaderMap, Subject},
+    async_nats::{HeaderMap, HeaderName, HeaderValue, Subject, header::NATS_MESSAGE_ID},
     lane::Delivery,
+    observe::WholeMessage,
 };
+
+use crate::time::parse_rfc3339;
 
 /// One message of the partition.
 #[derive(Debug, Clone)]
@@ -21,6 +24,7 @@ pub struct Message {
     sequence: u64,
     attempt: u64,
     published: Duration,
+    stream_incarnation: u32,
     assignment: Arc<Assignment>,
 }
 
@@ -34,8 +38,42 @@ impl Message {
             sequence: delivery.sequence,
             attempt,
             published: delivery.published,
+            stream_incarnation: assignment.stream_incarnation,
             assignment,
         }
+    }
+
+    /// A message as it was before it was parked. `None` when what is parked says too little of it, or nothing of this
+    /// mapping.
+    pub(crate) fn unparked(found: &WholeMessage, assignment: Arc<Assignment>) -> Option<Self> {
+        let stored = assignment.mapping.stored_subject(found.header(aside::SUBJECT)?)?;
+        let fence: Fence = found.header(aside::FENCE)?.parse().ok()?;
+        let mut headers = HeaderMap::new();
+        for (name, value) in found.headers.iter().filter(|(name, _)| aside::keeps(name)) {
+            headers.append(name.parse::<HeaderName>().ok()?, value.parse::<HeaderValue>().ok()?);
+        }
+        if let Some(id) = found.header(aside::MESSAGE_ID) {
+            headers.insert(NATS_MESSAGE_ID, id);
+        }
+        Some(Self {
+            stored: stored.into(),
+            headers: (!headers.is_empty()).then_some(headers),
+            payload: found.payload.clone(),
+            sequence: fence.sequence,
+            attempt: 0,
+            published: parse_rfc3339(found.header(aside::PUBLISHED)?)?,
+            stream_incarnation: fence.stream_incarnation,
+            assignment,
+        })
+    }
+
+    /// The same message at another attempt.
+    pub(crate) fn at_attempt(&self, attempt: u64) -> Self {
+        Self { attempt, ..self.clone() }
+    }
+
+    pub(crate) fn assignment(&self) -> &Assignment {
+        &self.assignment
     }
 
     /// The subject to which it was published.
@@ -71,7 +109,7 @@ impl Message {
     /// Strictly rising for the messages of one key, over changes of worker and partition: what a side effect
     /// compares, to recognise a repeat and never to overwrite newer with older.
     pub fn fence(&self) -> Fence {
-        Fence { stream_incarnation: self.assignment.stream_incarnation, sequence: self.sequence }
+        Fence { stream_incarnation: self.stream_incarnation, sequence: self.sequence }
     }
 
     /// The partition that serves its key now.

@@ -50,6 +50,10 @@ pub(crate) struct Metrics {
     dead_lettered: Counter,
     dead_letter_failures: Counter,
     dropped: Counter,
+    parked: Counter,
+    released: Counter,
+    park_failures: Counter,
+    parked_keys: Gauge,
     breaker_openings: Counter,
     deadline_losses: Counter,
     shutdown_cuts: Counter,
@@ -102,6 +106,10 @@ impl Metrics {
         let dead_letter_failures =
             counter("dead_letter_failures", "Times that a dead letter was not known to be stored");
         let dropped = counter("dropped", "Messages given up as the set's policy says");
+        let parked = counter("parked", "Messages stored in the park stream");
+        let released =
+            counter("released", "Parked messages that were handled, or dropped by order of a person");
+        let park_failures = counter("park_failures", "Times that a request about parked messages failed");
         let breaker_openings = counter("breaker_openings", "Times that the breaker opened");
         let deadline_losses =
             counter("deadline_losses", "Messages given up because their deadline passed without proof");
@@ -125,6 +133,8 @@ impl Metrics {
         lane.register("handling_seconds", "How long handlings took", handling.clone());
         let lag = Gauge::default();
         lane.register("lag_messages", "Messages waiting or in hand", lag.clone());
+        let parked_keys = Gauge::default();
+        lane.register("parked_keys", "Keys that are parked, as far as the owner knows", parked_keys.clone());
         let head_age = Gauge::<f64, AtomicU64>::default();
         lane.register(
             "head_age_seconds",
@@ -160,6 +170,10 @@ impl Metrics {
             dead_lettered,
             dead_letter_failures,
             dropped,
+            parked,
+            released,
+            park_failures,
+            parked_keys,
             breaker_openings,
             deadline_losses,
             shutdown_cuts,
@@ -190,6 +204,9 @@ impl Metrics {
             Note::DeadLettered { .. } => &self.dead_lettered,
             Note::NotStored { .. } => &self.dead_letter_failures,
             Note::Dropped { .. } => &self.dropped,
+            Note::Parked { .. } => &self.parked,
+            Note::NotParked { .. } => &self.park_failures,
+            Note::Released { .. } | Note::ParkedDropped { .. } => &self.released,
             Note::BreakerOpen(_) => &self.breaker_openings,
             Note::Lost(_) => &self.deadline_losses,
             Note::Cut(_) => &self.shutdown_cuts,
@@ -200,6 +217,7 @@ impl Metrics {
             | Note::Left
             | Note::Settled(_)
             | Note::Held { .. }
+            | Note::ParkOrderDone { .. }
             | Note::Unserial(_)
             | Note::Pinned
             | Note::PinLost
@@ -239,6 +257,13 @@ impl Metrics {
 
     pub(crate) fn set_owner(&self, owner: bool) {
         self.owner.set(i64::from(owner));
+    }
+
+    /// What is not known is not changed.
+    pub(crate) fn set_parked_keys(&self, keys: Option<usize>) {
+        if let Some(keys) = keys {
+            self.parked_keys.set(i64::try_from(keys).unwrap_or(i64::MAX));
+        }
     }
 
     pub(crate) fn connection(&self, up: bool) {

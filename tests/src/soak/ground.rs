@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use lanekeeper_core::{
+    aside::{Aside, Kind},
     mapping::Mapping,
     names::{DEFAULT_BUCKET, SetName},
     plan::{Start, Wanted},
-    record::{ExhaustedPolicy, LaneSettings, Owner, Ownership, Retry},
+    record::{Breaker, ExhaustedPolicy, LaneSettings, Owner, Ownership, Park, Retry},
     stream::{Retention, Storage, StreamOwner, StreamSpec},
     subject::SubjectPattern,
 };
@@ -16,6 +17,8 @@ use crate::wait_until;
 
 /// The stream's name.
 pub const STREAM: &str = "ORDERS";
+/// The stream of parked messages.
+pub const PARK: &str = "PARK";
 /// Subjects are this, a dot, and the key.
 pub const PREFIX: &str = "orders";
 /// A request that is not answered in this time was lost: shorter than a user would have it, so that runs go on.
@@ -46,6 +49,8 @@ pub struct Shape {
     pub partitions: u32,
     /// The deadline of a message.
     pub ack_wait: Duration,
+    /// Keys of messages without attempts left are parked, in [`PARK`].
+    pub parks: bool,
 }
 
 impl Ground {
@@ -54,16 +59,23 @@ impl Ground {
         let source = SubjectPattern::parse("orders.*").expect("it is a pattern");
         let mapping = Mapping::new(STREAM, source, &[1], i64::from(shape.max_partitions));
         let mapping = mapping.expect("it is a mapping");
+        let set = SetName::new("shop", "orders");
+        let breaker = Breaker { max_exhausted: 1_000_000, window_seconds: 600 };
+        let park = shape.parks.then(|| Park { stream: PARK.into(), prefix: set.park_prefix() });
         let settings = LaneSettings {
             ack_wait_milliseconds: u64::try_from(shape.ack_wait.as_millis()).expect("it is short"),
             ownership: Ownership::Pin,
             handler_timeout_milliseconds: 10_000,
             retry: Retry { initial_backoff_milliseconds: 50, max_backoff_milliseconds: 300, max_attempts: 3 },
-            on_exhausted: ExhaustedPolicy::Block,
+            on_exhausted: if shape.parks {
+                ExhaustedPolicy::ParkKey { breaker }
+            } else {
+                ExhaustedPolicy::Block
+            },
+            park,
             paused: false,
             journal: None,
         };
-        let set = SetName::new("shop", "orders");
         let owner = Owner {
             cluster: "bare".to_owned(),
             namespace: set.namespace.clone(),
@@ -100,6 +112,10 @@ impl Ground {
         // Servers that have just become a cluster refuse for a moment what needs all of them.
         wait_until(START, "the stream to be made", || provision::create_stream(&connection, &spec, &owner))
             .await;
+        if shape.parks {
+            let park = Aside::new(Kind::Parked, &ground.wanted.set, Some(PARK));
+            provision::create_aside(&connection, &park, &spec, &owner).await.expect("the park is made");
+        }
         let bucket = Bucket::new(connection, DEFAULT_BUCKET);
         wait_until(START, "the bucket to be made", || bucket.ensure(shape.replicas)).await;
         ground

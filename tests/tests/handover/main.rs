@@ -8,6 +8,7 @@
 
 mod one_server;
 mod oracle;
+mod parked;
 mod place;
 mod poison;
 mod processes;

@@ -38,7 +38,7 @@ use tokio::{
 use crate::{DEADLINE, place::Place, troubles::Trouble};
 
 /// Stories of this program, two of which run at a time: each has its part of the minutes that were asked for.
-const STORIES: u64 = 13;
+const STORIES: u64 = 14;
 /// A change that takes longer has something to say.
 const LONG: Duration = Duration::from_secs(4);
 /// Lines of the story that its failure shows.
@@ -61,6 +61,8 @@ pub(crate) struct Outline {
     pub(crate) pause: Duration,
     /// Messages that may be ahead of what was handled.
     pub(crate) backlog: u64,
+    /// Keys are parked, instead of lanes that stand.
+    pub(crate) parks: bool,
 }
 
 impl Outline {
@@ -76,6 +78,7 @@ impl Outline {
             flow: 40,
             pause: Duration::from_millis(3),
             backlog: 400,
+            parks: false,
         }
     }
 }
@@ -132,6 +135,7 @@ impl Story {
             max_partitions: outline.most.next_power_of_two(),
             partitions,
             ack_wait: Duration::from_secs(2),
+            parks: outline.parks,
         };
         let ground = Ground::make(&place.servers(), &shape).await;
         let history = History::new();

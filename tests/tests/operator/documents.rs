@@ -23,6 +23,8 @@ fn documented(namespace: &str) -> BTreeMap<String, Value> {
     let block = block.replace("set.shop.orders", &format!("set.{namespace}.orders"));
     let block = block.replace("dlq.shop.orders", &format!("dlq.{namespace}.orders"));
     let block = block.replace("lk_shop_orders_dlq", &format!("lk_{namespace}_orders_dlq"));
+    let block = block.replace("park.shop.orders", &format!("park.{namespace}.orders"));
+    let block = block.replace("lk_shop_orders_park", &format!("lk_{namespace}_orders_park"));
     let list = |user: &str, name: &str| -> Vec<String> {
         let rest = user.split(&format!("{name}: [")).nth(1).expect("there is a list");
         let list = rest.split(']').next().expect("it has an end");
@@ -153,6 +155,23 @@ async fn the_documented_permissions_are_enough_to_make_serve_change_repair_and_d
     let dead = rig.name("orders").dead_letter_stream();
     wait_until(DEADLINE, "the dead letter", || async {
         let stream = lanekeeper_nats::observe::stream(&all, &dead).await.unwrap();
+        stream.is_some_and(|stream| stream.messages == 1)
+    })
+    .await;
+
+    // Park.
+    rig.patch("orders", json!({"spec": {"onExhausted": {"policy": "ParkKey"}}})).await;
+    wait_until(DEADLINE, "the lane to be told where to park", || async {
+        let bucket = lanekeeper_nats::Bucket::new(all.clone(), "lanekeeper");
+        let key = rig.name("orders").assignment_key(0);
+        let found = bucket.get_json::<lanekeeper_core::record::Assignment>(&key).await.unwrap();
+        found.is_some_and(|found| found.value.settings.park.is_some())
+    })
+    .await;
+    all.context().publish("orders.b", "x".into()).await.unwrap().await.unwrap();
+    let park = rig.name("orders").park_stream();
+    wait_until(DEADLINE, "the parked message", || async {
+        let stream = lanekeeper_nats::observe::stream(&all, &park).await.unwrap();
         stream.is_some_and(|stream| stream.messages == 1)
     })
     .await;

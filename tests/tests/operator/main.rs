@@ -22,6 +22,7 @@ mod mapping;
 mod moved;
 mod neighbours;
 mod ownership;
+mod parked;
 mod reach;
 mod rescale;
 mod rig;

@@ -13,7 +13,7 @@ use async_nats::{
 use axum::http::StatusCode;
 use futures::StreamExt;
 use lanekeeper_core::{
-    dead_letter as header,
+    aside as header,
     fence::Fence,
     journal::{Checker, Ending, Entry, Options},
     record::{Blocked, BlockedBy, Breaker, ExhaustedPolicy},
@@ -82,7 +82,7 @@ async fn letters(rig: &Rig) -> Vec<Letter> {
 }
 
 /// Waits until the lane stands at a message, for a reason whose words are given.
-async fn wait_blocked(rig: &Rig, pod: &str, by: BlockedBy, words: &str) -> Blocked {
+pub(crate) async fn wait_blocked(rig: &Rig, pod: &str, by: BlockedBy, words: &str) -> Blocked {
     wait_until(DEADLINE, "the lane to say why it stands", || async {
         let report = rig.report(0, pod).await.ok_or("there is no report")?;
         let blocked = report.blocked.ok_or("nothing is blocked")?;

@@ -16,6 +16,7 @@ mod leases;
 mod order;
 mod orders;
 mod owners;
+mod parked;
 mod pins;
 mod process;
 mod reconnect;

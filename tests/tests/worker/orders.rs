@@ -2,7 +2,7 @@
 
 use async_nats::jetstream::stream::Config;
 use lanekeeper_core::{
-    dead_letter as header,
+    aside as header,
     order::{Order, OrderOutcome, OrderResult, Verb},
     record::{Breaker, ExhaustedPolicy, LaneKey, Report},
     stream::Retention,

@@ -63,6 +63,7 @@ impl Rig {
             handler_timeout_milliseconds: 60_000,
             retry,
             on_exhausted: ExhaustedPolicy::Block,
+            park: None,
             paused: false,
             journal: None,
         };

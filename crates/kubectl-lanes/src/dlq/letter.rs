@@ -1,7 +1,7 @@
 //! One dead letter, read; and what is published of it again. Pure.
 
 use lanekeeper_core::{
-    dead_letter::{self as header, keeps, replay_of},
+    aside::{self as header, keeps, replay_of},
     fence::Fence,
 };
 use lanekeeper_nats::{

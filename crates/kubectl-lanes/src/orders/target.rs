@@ -23,6 +23,10 @@ pub(crate) enum Asked {
     SkipOne { sequence: u64, reason: String },
     /// Skip what there is of a key.
     SkipKey { key: String, reason: String },
+    /// Release what is parked of a key.
+    Release { key: String },
+    /// Drop what is parked of a key, or one message of it.
+    DropParked { key: String, sequence: Option<u64>, reason: String },
 }
 
 /// A message at which a lane stands, by what a person knows of it.
@@ -38,13 +42,17 @@ impl Asked {
         match self {
             Self::Retry(_) => Verb::Retry,
             Self::SkipOne { .. } | Self::SkipKey { .. } => Verb::Skip,
+            Self::Release { .. } => Verb::Release,
+            Self::DropParked { .. } => Verb::Drop,
         }
     }
 
     pub(crate) fn reason(&self) -> &str {
         match self {
-            Self::Retry(_) => "",
-            Self::SkipOne { reason, .. } | Self::SkipKey { reason, .. } => reason,
+            Self::Retry(_) | Self::Release { .. } => "",
+            Self::SkipOne { reason, .. } | Self::SkipKey { reason, .. } | Self::DropParked { reason, .. } => {
+                reason
+            }
         }
     }
 
@@ -52,7 +60,10 @@ impl Asked {
     pub(crate) fn partition(&self, set: &Validated) -> u32 {
         match self {
             Self::Retry(Head::Partition(partition)) => *partition,
-            Self::Retry(Head::Key(key)) | Self::SkipKey { key, .. } => {
+            Self::Retry(Head::Key(key))
+            | Self::SkipKey { key, .. }
+            | Self::Release { key }
+            | Self::DropParked { key, .. } => {
                 partition_of(fnv1a32(key.split('.').map(str::as_bytes)), set.partitions)
             }
             Self::Retry(Head::Sequence(_)) | Self::SkipOne { .. } => 0,
@@ -130,6 +141,10 @@ pub(super) async fn find(
             Ok(Some(target(lane, key, Some(*sequence), None)))
         }
         Asked::SkipKey { key, .. } => place.whole_key(key).await,
+        Asked::Release { key } => Ok(place.lane_of(key).map(|lane| target(lane, key.clone(), None, None))),
+        Asked::DropParked { key, sequence, .. } => {
+            Ok(place.lane_of(key).map(|lane| target(lane, key.clone(), *sequence, None)))
+        }
     }
 }
 

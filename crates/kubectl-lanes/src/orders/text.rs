@@ -13,7 +13,12 @@ pub(crate) fn render(answer: &Answer) -> String {
         (None, None) => format!("key {key} (partition {partition})"),
     };
     let Some(result) = &answer.result else {
-        let verb = if answer.verb == Verb::Skip { "skipped" } else { "tried" };
+        let verb = match answer.verb {
+            Verb::Skip => "skipped",
+            Verb::Release => "released",
+            Verb::Drop => "dropped",
+            _ => "tried",
+        };
         return format!(
             "{what}: not {verb} within {}; the order {} stays, and is carried out as soon as the lane comes to it\n",
             seconds(&answer.timeout),
@@ -25,6 +30,17 @@ pub(crate) fn render(answer: &Answer) -> String {
         OrderOutcome::Skipped if result.messages == 1 => format!("{what}: skipped\n"),
         OrderOutcome::Skipped => format!("{what}: {} messages skipped\n", result.messages),
         OrderOutcome::Succeeded => format!("{what}: tried, and it succeeded\n"),
+        OrderOutcome::Released => {
+            format!("{what}: {} parked messages handled; it is free\n", result.messages)
+        }
+        OrderOutcome::Dropped => format!("{what}: {} parked messages dropped\n", result.messages),
+        OrderOutcome::Failed if answer.verb == Verb::Release => format!(
+            "{what}: {} parked messages handled, then one failed, and it stays parked: {reason}\n",
+            result.messages
+        ),
+        OrderOutcome::Failed if answer.verb == Verb::Drop => {
+            format!("{what}: {} parked messages dropped, then it failed: {reason}\n", result.messages)
+        }
         OrderOutcome::Failed => format!("{what}: tried, and it failed: {reason}\n"),
         OrderOutcome::Void => format!("{what}: nothing was done: {reason}\n"),
         OrderOutcome::Other(word) => format!("{what}: {word}: {reason}\n"),

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_nats::{HeaderMap, jetstream};
-use lanekeeper_core::dead_letter as header;
+use lanekeeper_core::aside as header;
 use lanekeeper_nats::observe::{self, WholeMessage};
 use lanekeeper_tests::{LATEST, NatsServer};
 use serde_json::{Value, json};

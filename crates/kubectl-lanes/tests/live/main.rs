@@ -13,6 +13,7 @@ mod calling;
 mod dlq;
 mod keys;
 mod orders;
+mod parked;
 mod plan;
 mod reach;
 mod watch;

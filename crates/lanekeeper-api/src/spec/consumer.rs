@@ -106,6 +106,10 @@ impl Default for Retry {
         "spec.onExhausted.deadLetter: must be absent unless spec.onExhausted.policy is DeadLetter"
     ),
     validation = rule(
+        "!has(self.park) || self.policy == 'ParkKey'",
+        "spec.onExhausted.park: must be absent unless spec.onExhausted.policy is ParkKey"
+    ),
+    validation = rule(
         "!has(self.breaker) || self.policy != 'Block'",
         "spec.onExhausted.breaker: must be absent when spec.onExhausted.policy is Block"
     )
@@ -119,6 +123,10 @@ pub struct OnExhausted {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter: Option<DeadLetter>,
 
+    /// Where parked messages go; a stream that the operator makes when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub park: Option<Park>,
+
     /// When a lane stops instead: too many at once are no fault of the messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub breaker: Option<Breaker>,
@@ -130,6 +138,18 @@ pub struct OnExhausted {
 pub struct DeadLetter {
     /// A stream of yours that takes `lanekeeper.dlq.<namespace>.<name>`. When absent, the operator makes the stream
     /// `lk_<namespace>_<name>_dlq`. (A `.` in the name is written `=`.)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 255), regex(pattern = r"^[^.*>/\\\s]+$"))]
+    pub stream_name: Option<String>,
+}
+
+/// Where parked messages go.
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq, Default)]
+#[serde(rename_all = "camelCase")]
+pub struct Park {
+    /// A stream of yours that takes `lanekeeper.park.<namespace>.<name>.>` and has no limits. When absent, the operator makes
+    /// the stream `lk_<namespace>_<name>_park`. (A `.` in the name is written `=`.) Once lanes may have parked in one stream,
+    /// another one is not taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255), regex(pattern = r"^[^.*>/\\\s]+$"))]
     pub stream_name: Option<String>,
@@ -166,6 +186,9 @@ pub enum ExhaustedPolicy {
     DeadLetter,
     /// It is given up, with a record of it, and the lane goes on.
     Drop,
+    /// It and every later message of its key go to another stream, in order, until a person releases or drops them; the
+    /// other keys go on.
+    ParkKey,
 }
 
 fn default_ack_wait_seconds() -> i32 {

@@ -1,7 +1,7 @@
 //! What a lane must never do, judged by its events and effects alone.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
     sync::Arc,
     time::Duration,
@@ -41,6 +41,10 @@ pub enum LaneInvariant {
     SkippedByOrder,
     /// No more is put away than the breaker allows, and nothing while it is open.
     BreakerHolds,
+    /// A message of a parked key is not handled, and none before it is known which keys are parked.
+    ParkedKeysWait,
+    /// Parked messages are handled and deleted only by the worker with the claim, while the lane is known to be as it was.
+    ReleasedByClaim,
     /// Only keys of the lane's share are handled.
     OnlyOwnKeys,
     /// What this process completed is not handled again.
@@ -51,7 +55,7 @@ pub enum LaneInvariant {
 
 impl LaneInvariant {
     /// Every invariant.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::PullOnlyWhenJoined,
         Self::OnlyWithLease,
         Self::PullOnlyWhenFree,
@@ -63,6 +67,8 @@ impl LaneInvariant {
         Self::PutAwayByPolicy,
         Self::SkippedByOrder,
         Self::BreakerHolds,
+        Self::ParkedKeysWait,
+        Self::ReleasedByClaim,
         Self::OnlyOwnKeys,
         Self::NotCompletedTwice,
         Self::NothingInHandWhenLeaving,
@@ -82,6 +88,8 @@ impl LaneInvariant {
             Self::PutAwayByPolicy => "put-away-by-policy",
             Self::SkippedByOrder => "skipped-by-order",
             Self::BreakerHolds => "breaker-holds",
+            Self::ParkedKeysWait => "parked-keys-wait",
+            Self::ReleasedByClaim => "released-by-claim",
             Self::OnlyOwnKeys => "only-own-keys",
             Self::NotCompletedTwice => "not-completed-twice",
             Self::NothingInHandWhenLeaving => "nothing-in-hand-when-leaving",
@@ -108,6 +116,8 @@ struct Message {
     deadline: Duration,
     /// From then on its pin may be another's, and with it the message.
     pinned_until: Option<Duration>,
+    /// The lane had a park when it came.
+    parks: bool,
 }
 
 /// An account of what a lane was told and did.
@@ -143,7 +153,22 @@ pub struct LaneMonitor {
     put_away: PutAway,
     /// With the lane that each is for.
     orders: VecDeque<(u64, Order)>,
+    park: Parked,
     violations: Vec<LaneInvariant>,
+}
+
+/// What is known of parked keys, and who may release them.
+#[derive(Debug, Default)]
+struct Parked {
+    /// Of the question that was asked last.
+    token: Option<u64>,
+    keys: Option<BTreeSet<Arc<str>>>,
+    pin: Option<String>,
+    claimed: bool,
+    /// When looks at the consumer were sent.
+    looks: BTreeMap<u64, Duration>,
+    /// When the latest of those was sent that were answered.
+    proof: Duration,
 }
 
 /// What was put away lately, and where the breaker opened last.
@@ -190,12 +215,13 @@ impl LaneMonitor {
             Event::Joined { incarnation, .. } if self.entering == Some(*incarnation) => {
                 self.joined = Some(*incarnation);
                 self.lease = None;
+                self.park.keys = None;
                 if self.served.replace(*incarnation) != Some(*incarnation) {
                     self.completed.clear();
                     self.highest = 0;
                 }
             }
-            Event::Consumer { facts, .. } => {
+            Event::Consumer { facts, token } => {
                 let shorter =
                     self.wait.map_or(Duration::ZERO, |wait| wait.saturating_sub(facts.shortest_wait));
                 for message in self.messages.values_mut() {
@@ -203,7 +229,13 @@ impl LaneMonitor {
                     message.pinned_until = message.pinned_until.map(|until| until.saturating_sub(shorter));
                 }
                 self.wait = Some(facts.shortest_wait);
+                let sent = self.park.looks.remove(token).unwrap_or_default();
+                self.park.proof = self.park.proof.max(sent);
             }
+            Event::ParkedKeys { token, keys } if self.park.token == Some(*token) => {
+                self.park.keys = Some(keys.clone());
+            }
+            Event::Claimed { granted, .. } => self.park.claimed = *granted,
             Event::Delivered(delivered) => self.arrived(now, delivered),
             Event::Answered { token } => self.confirmed(now, *token),
             Event::PullEnded { pull, status } => self.pull_ended(*pull, *status),
@@ -217,7 +249,12 @@ impl LaneMonitor {
                     _ => {}
                 }
             }
-            Event::Leased { incarnation, until } if self.joined == Some(*incarnation) => self.lease = *until,
+            Event::Leased { incarnation, until } if self.joined == Some(*incarnation) => {
+                if self.lease.is_none_or(|before| now >= before) {
+                    self.park.keys = None;
+                }
+                self.lease = *until;
+            }
             Event::BreakerOpen { incarnation, sequence } => self.put_away.opened(*incarnation, *sequence),
             Event::Orders { incarnation, orders } => self.ordered(*incarnation, orders),
             Event::Stored { token } => {
@@ -237,6 +274,7 @@ impl LaneMonitor {
                 Effect::Join { incarnation } => self.entering = Some(*incarnation),
                 Effect::Leave { .. } => {
                     self.demand(LaneInvariant::NothingInHandWhenLeaving, self.handling.is_none());
+                    self.park.claimed = false;
                     self.joined = None;
                     self.lease = None;
                     self.entering = None;
@@ -309,6 +347,32 @@ impl LaneMonitor {
                         self.completed(*sequence);
                     }
                 }
+                Effect::Park { message, token, .. } => self.parked(now, *message, *token),
+                Effect::Note(Note::Parked { key, .. }) => {
+                    self.park.keys.iter_mut().for_each(|keys| {
+                        keys.insert(Arc::clone(key));
+                    });
+                }
+                Effect::Note(Note::Released { sequence, .. } | Note::ParkedDropped { sequence, .. }) => {
+                    self.remember(*sequence);
+                }
+                Effect::LoadParked { token } => self.park.token = Some(*token),
+                Effect::Inspect { token } => {
+                    self.park.looks.insert(*token, now);
+                    while self.park.looks.len() > 64 {
+                        self.park.looks.pop_first();
+                    }
+                }
+                Effect::Claim { .. } => self.park.claimed = false,
+                Effect::Unclaim { .. } => self.park.claimed = false,
+                Effect::ParkOrderDone { .. } => (self.park.claimed, self.park.keys) = (false, None),
+                Effect::HandleParked { message, .. } => {
+                    self.may_release(now);
+                    self.demand(LaneInvariant::OneHandler, self.handling.is_none());
+                    self.demand(LaneInvariant::SettledBeforeNext, self.unconfirmed.is_none());
+                    self.handling = Some(*message);
+                }
+                Effect::DeleteParked { .. } => self.may_release(now),
                 Effect::Breaker { incarnation, sequence } => self.put_away.opened(*incarnation, *sequence),
                 Effect::Handle { message, .. } => self.handled(now, *message),
                 Effect::Cancel => self.handling = None,
@@ -320,10 +384,14 @@ impl LaneMonitor {
     }
 
     fn completed(&mut self, sequence: u64) {
-        self.completed.push_back(sequence);
-        self.highest = self.highest.max(sequence);
+        self.remember(sequence);
         self.unconfirmed = Some((sequence, u64::MAX));
         self.carried = None;
+    }
+
+    fn remember(&mut self, sequence: u64) {
+        self.completed.push_back(sequence);
+        self.highest = self.highest.max(sequence);
         if self.completed.len() > REMEMBERED {
             self.completed.pop_front();
         }
@@ -353,6 +421,30 @@ impl LaneMonitor {
         let key = key.unwrap_or_default().join(".");
         let covers = |order: &Order| order.verb == Verb::Skip && order.covers(sequence, &key);
         self.orders.iter().any(|(of, order)| *of == assignment.incarnation && covers(order))
+    }
+
+    fn may_release(&mut self, now: Duration) {
+        let proven = now < self.park.proof + self.wait.unwrap_or_default();
+        self.demand(LaneInvariant::ReleasedByClaim, self.park.claimed && self.joined.is_some() && proven);
+    }
+
+    /// A message is sent to the park stream: because no attempt is left, or because its key is parked.
+    fn parked(&mut self, now: Duration, message: u64, token: u64) {
+        self.in_time(now, message);
+        let Some(sequence) = self.messages.get(&message).map(|message| message.sequence) else { return };
+        let again = self.dead_letter.is_some_and(|(_, sent)| sent == sequence);
+        self.dead_letter = Some((token, sequence));
+        if self.is_key_parked(message) != Some(true) {
+            self.put_away(now, sequence, again, |policy| matches!(policy, ExhaustedPolicy::ParkKey { .. }));
+        }
+    }
+
+    /// Whether the key of a message is parked; nothing when that is not known.
+    fn is_key_parked(&self, message: u64) -> Option<bool> {
+        let message = self.messages.get(&message)?;
+        let mapping = &self.assignments.get(&self.joined?)?.mapping;
+        let key = mapping.key_text(mapping.original_subject(&message.subject)?)?;
+        Some(self.park.keys.as_ref()?.contains(key.as_str()))
     }
 
     fn is_held(&self, now: Duration, sequence: u64) -> bool {
@@ -407,6 +499,14 @@ impl LaneMonitor {
     fn arrived(&mut self, now: Duration, delivered: &Delivered<'_>) {
         let Some(sent) = self.pulls.remove(&delivered.pull) else { return };
         let deadline = sent + self.wait.unwrap_or_default();
+        let joined = self.joined.and_then(|joined| self.assignments.get(&joined));
+        let leased = joined.is_some_and(|joined| joined.settings.ownership == Ownership::Lease);
+        // Somebody else may have parked since the messages came to us.
+        if !leased && now < deadline && (delivered.pin.is_none() || delivered.pin != self.park.pin.as_deref())
+        {
+            self.park.keys = None;
+            self.park.pin = delivered.pin.map(str::to_owned);
+        }
         if now < deadline
             && self.carried == Some(delivered.pull)
             && self.unconfirmed.is_some_and(|(sequence, _)| delivered.sequence > sequence)
@@ -419,6 +519,10 @@ impl LaneMonitor {
             subject: delivered.subject.to_owned(),
             deadline,
             pinned_until: delivered.pin.map(|_| deadline),
+            parks: self
+                .joined
+                .and_then(|joined| self.assignments.get(&joined))
+                .is_some_and(|assignment| assignment.settings.park.is_some()),
         };
         // The same message again while its handler runs: it is that handler's now.
         if let Some(running) = self.handling
@@ -500,6 +604,8 @@ impl LaneMonitor {
         };
         let (in_time, repeated) = (now < message.deadline, self.was_completed(message.sequence));
         let own = self.hash(message).is_some_and(|(hash, assignment)| assignment.share.contains_hash(hash));
+        let waits = message.parks && self.is_key_parked(id) != Some(false);
+        self.demand(LaneInvariant::ParkedKeysWait, !waits);
         self.demand(LaneInvariant::HandledInTime, in_time);
         self.demand(LaneInvariant::OnlyOwnKeys, own);
         self.demand(LaneInvariant::NotCompletedTwice, !repeated);

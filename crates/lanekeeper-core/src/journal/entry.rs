@@ -31,6 +31,8 @@ pub enum Ending {
     Cut,
     /// No handling, but the end of it: no attempt was left, and the message was dead-lettered or dropped.
     PutAway,
+    /// No handling, and not the end of it: it was parked, and is handled or put away when its key is released.
+    Parked,
 }
 
 impl Ending {
@@ -51,6 +53,7 @@ impl fmt::Display for Ending {
             Self::Lost => "lost",
             Self::Cut => "cut",
             Self::PutAway => "put away",
+            Self::Parked => "parked",
         })
     }
 }

@@ -70,6 +70,10 @@ impl Judge<'_> {
                 continue;
             }
             facts.count(index, report);
+            if handling.outcome == Ending::Parked {
+                // Its turn comes when its key is released.
+                continue;
+            }
             if let Some((invariant, fault)) = self.fault(&facts, index) {
                 let words = || format!("{}: {fault}", self.tell(handling));
                 report.violation(invariant, self.options.examples, words);
@@ -162,7 +166,7 @@ impl Judge<'_> {
                     format!("{message} of {} was never done, although {later} was", self.name)
                 };
                 report.violation(JournalInvariant::NothingSkipped, self.options.examples, words);
-            } else if settled {
+            } else if settled && !facts.is_parked(message) {
                 let words = || format!("{} of {} was never done", (self.options.message)(message), self.name);
                 report.violation(JournalInvariant::NothingSkipped, self.options.examples, words);
             } else {
@@ -217,6 +221,12 @@ impl<'a> Facts<'a> {
         Self { handlings, expected, expecting, messages, base }
     }
 
+    /// Whether the last that is known of a message is that it was parked.
+    fn is_parked(&self, message: Fence) -> bool {
+        let last = self.handlings.iter().rfind(|one| one.fence == message);
+        last.is_some_and(|one| one.outcome == Ending::Parked)
+    }
+
     fn is_unknown(&self, message: Fence) -> bool {
         self.expecting && !self.expected.contains_key(&message)
     }
@@ -240,7 +250,9 @@ impl<'a> Facts<'a> {
     fn count(&self, index: usize, report: &mut Report) {
         let handling = &self.handlings[index];
         let completions = self.messages.get(&handling.fence).map(Vec::as_slice).unwrap_or_default();
-        if !handling.outcome.is_settled() {
+        if handling.outcome == Ending::Parked {
+            report.parked += 1;
+        } else if !handling.outcome.is_settled() {
             report.unfinished += 1;
         } else if handling.outcome == Ending::PutAway {
             report.put_away += 1;

@@ -25,7 +25,8 @@ impl Findings {
     }
 }
 
-/// What a journal says. `entries == handled + put_away + repeats + unfinished + violations of NothingUnknown`.
+/// What a journal says. `entries == handled + put_away + parked + repeats + unfinished + violations of
+/// NothingUnknown`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -41,6 +42,8 @@ pub struct Report {
     pub handled: usize,
     /// Entries of messages that were dead-lettered or dropped.
     pub put_away: usize,
+    /// Entries of messages that were parked; they have others when they are released.
+    pub parked: usize,
     /// Handlings that completed a message again; allowed, because delivery is at least once.
     pub repeats: usize,
     /// Handlings that did not complete: failed, cut, and the like.
@@ -99,6 +102,9 @@ impl fmt::Display for Report {
         line(f, "handled", self.handled)?;
         if self.put_away > 0 {
             line(f, "put away", self.put_away)?;
+        }
+        if self.parked > 0 {
+            line(f, "parked", self.parked)?;
         }
         line(f, "repeats", self.repeats)?;
         line(f, "unfinished", self.unfinished)?;

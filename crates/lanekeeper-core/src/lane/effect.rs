@@ -6,6 +6,7 @@ use crate::{
     consumer::GROUP,
     invariants::LaneInvariant,
     order::OrderResult,
+    park::ParkOutcome,
     record::{Excused, Report, Stalled},
 };
 
@@ -82,6 +83,74 @@ pub enum Effect {
         reason: String,
         /// Nothing is sent from then on: the message may be another's.
         until: Duration,
+    },
+    /// Publish a message to the park stream, and say once whether it is stored.
+    Park {
+        /// Which message.
+        message: u64,
+        /// Comes back with the answer.
+        token: u64,
+        /// How many attempts were made.
+        attempts: u64,
+        /// What the handler said last, or that an earlier message is parked.
+        reason: String,
+        /// Nothing is sent from then on: the message may be another's.
+        until: Duration,
+    },
+    /// Ask which keys of the share are parked.
+    LoadParked {
+        /// Comes back with the answer.
+        token: u64,
+    },
+    /// Be the one of the lane's holders who carries out orders about parked messages, by compare-and-set. It holds as long
+    /// as we are among them.
+    Claim {
+        /// Which lane.
+        incarnation: u64,
+    },
+    /// Be it no longer.
+    Unclaim {
+        /// Which lane.
+        incarnation: u64,
+    },
+    /// Ask what is parked.
+    ListParked {
+        /// Comes back with the answer.
+        token: u64,
+        /// Of this key.
+        key: Arc<str>,
+    },
+    /// Get a parked message.
+    FetchParked {
+        /// Comes back with the answer.
+        token: u64,
+        /// Its sequence in the park stream.
+        stored: u64,
+    },
+    /// Start the handler with a parked message.
+    HandleParked {
+        /// Which message, as it was fetched.
+        message: u64,
+        /// Which attempt this is, from 1.
+        attempt: u64,
+    },
+    /// Delete a message from the park stream: it was handled, or is dropped.
+    DeleteParked {
+        /// Comes back with the answer.
+        token: u64,
+        /// Its sequences there.
+        stored: Vec<u64>,
+        /// Nothing is sent from then on.
+        until: Duration,
+    },
+    /// An order about parked messages is done: take it out of the lane's key, with the claim.
+    ParkOrderDone {
+        /// Which lane.
+        incarnation: u64,
+        /// Which order.
+        id: String,
+        /// What came of it.
+        outcome: ParkOutcome,
     },
     /// Ask for the facts of the consumer.
     Inspect {
@@ -228,6 +297,47 @@ pub enum Note {
         delay: Duration,
         /// Why not.
         reason: String,
+    },
+    /// It is parked, and its key with it; it is acknowledged next.
+    Parked {
+        /// The message.
+        sequence: u64,
+        /// How many attempts were made.
+        attempts: u64,
+        /// What the handler said, or that an earlier message is parked.
+        reason: String,
+        /// Its key.
+        key: Arc<str>,
+        /// It is the first of its key.
+        first: bool,
+    },
+    /// It could not be parked, or what is parked could not be read or deleted: that is tried again.
+    NotParked {
+        /// The message.
+        sequence: u64,
+        /// When it is tried again.
+        delay: Duration,
+        /// Why not.
+        reason: String,
+    },
+    /// A parked message was handled; it is deleted next.
+    Released {
+        /// The message.
+        sequence: u64,
+        /// How many attempts that took.
+        attempts: u64,
+    },
+    /// A parked message is dropped; it is deleted next.
+    ParkedDropped {
+        /// The message.
+        sequence: u64,
+        /// The driver's handle of it.
+        message: u64,
+    },
+    /// What a person wanted done with parked messages is done.
+    ParkOrderDone {
+        /// What came of it.
+        outcome: ParkOutcome,
     },
     /// More messages were exhausted than the breaker allows: the lane stands at this one.
     BreakerOpen(u64),

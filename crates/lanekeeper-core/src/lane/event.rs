@@ -1,9 +1,10 @@
 //! What a lane is told: everything that happens to it, as values.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use crate::{
     order::Order,
+    park::{ParkOrder, ParkedMessage},
     record::{Assignment, Excused, Holder},
 };
 
@@ -122,13 +123,62 @@ pub enum Event<'a> {
         /// The oldest first.
         orders: Vec<Order>,
     },
-    /// A dead letter is stored.
+    /// What was put aside, as a dead letter or parked, is stored.
     Stored {
         /// Of the effect.
         token: u64,
     },
-    /// A dead letter is not stored, or it is not known whether it is.
+    /// What was put aside is not stored, or it is not known whether it is.
     NotStored {
+        /// Of the effect.
+        token: u64,
+        /// Why.
+        reason: String,
+    },
+    /// The answer to an [`super::Effect::LoadParked`].
+    ParkedKeys {
+        /// Of the question.
+        token: u64,
+        /// The keys of the share that are parked.
+        keys: BTreeSet<Arc<str>>,
+    },
+    /// What the lane's key says persons want done with parked messages.
+    ParkOrders {
+        /// Which lane.
+        incarnation: u64,
+        /// All of them.
+        orders: Vec<ParkOrder>,
+        /// The key says that we are at it.
+        claimed: bool,
+    },
+    /// The answer to an [`super::Effect::Claim`].
+    Claimed {
+        /// Which lane.
+        incarnation: u64,
+        /// Nobody else carries out orders. Otherwise somebody does, or it is not known.
+        granted: bool,
+    },
+    /// The answer to an [`super::Effect::ListParked`].
+    ParkedListed {
+        /// Of the question.
+        token: u64,
+        /// What is parked, in any order.
+        messages: Vec<ParkedMessage>,
+    },
+    /// The answer to an [`super::Effect::FetchParked`].
+    ParkedFetched {
+        /// Of the question.
+        token: u64,
+        /// The driver's handle of it, never used twice; nothing when it is not there any more.
+        message: Option<u64>,
+    },
+    /// The answer to an [`super::Effect::DeleteParked`]: it is not there any more.
+    ParkedDeleted {
+        /// Of the effect.
+        token: u64,
+    },
+    /// A request about parked messages failed.
+    ParkFailed {
         /// Of the effect.
         token: u64,
         /// Why.

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Whoever publishes a dead letter says within this time what came of it.
-const LONGEST_ANSWER: Duration = Duration::from_secs(15);
+pub(super) const LONGEST_ANSWER: Duration = Duration::from_secs(15);
 /// What is said of a message that comes again after its last attempt.
 const USED_UP: &str = "all attempts were used up, and the last one had no answer that is known here";
 
@@ -44,9 +44,16 @@ impl Lane {
         if hand.skipping.is_some() {
             return self.skip_on(now);
         }
+        if hand.behind {
+            return self.send_to_park(now);
+        }
+        let parks = lane.settings.park.is_some() && hand.key.is_some();
         let (sequence, attempts, reason) = (hand.sequence, hand.attempts, hand.reason.clone());
         match &lane.settings.on_exhausted {
+            // Without a park, or a key, the policy is news that came after the message: its next delivery has both.
             ExhaustedPolicy::Block => self.stand(now, BlockedBy::Policy, &reason),
+            ExhaustedPolicy::ParkKey { .. } if parks => self.send_to_park(now),
+            ExhaustedPolicy::ParkKey { .. } => self.stand(now, BlockedBy::Policy, &reason),
             ExhaustedPolicy::DeadLetter { stream, subject, .. } => {
                 self.send_dead_letter(now, stream, subject);
             }
@@ -80,11 +87,11 @@ impl Lane {
     }
 
     /// Says where the lane stands and why; the same place for the same reason is no news, whatever the words.
-    fn blocked(&mut self, by: BlockedBy, reason: &str) {
+    pub(super) fn blocked(&mut self, by: BlockedBy, reason: &str) {
         let Some(sequence) = self.hand.as_ref().map(|hand| hand.sequence) else { return };
         let known = self.report.blocked.as_ref();
         let known = known.is_some_and(|blocked| blocked.sequence == sequence && blocked.by == by);
-        if !known || by == BlockedBy::DeadLetter {
+        if !known || matches!(by, BlockedBy::DeadLetter | BlockedBy::Park) {
             let reason = shortened(reason);
             self.say(|report| report.blocked = Some(Blocked { sequence, reason, by }));
         }
@@ -96,6 +103,7 @@ impl Lane {
         let token = self.token();
         let lease = self.lease.unwrap_or(Duration::MAX);
         let Some(hand) = &mut self.hand else { return };
+        hand.parking = false;
         if !connected {
             hand.stage = Stage::PuttingAway { token, answered: true, due: now };
             return;
@@ -123,6 +131,9 @@ impl Lane {
         if hand.skipping.is_some() {
             return self.skipped(now);
         }
+        if hand.parking {
+            return self.is_parked(now);
+        }
         let (sequence, attempts, reason) = (hand.sequence, hand.attempts, hand.reason.clone());
         self.order_failed(sequence, &reason);
         self.note(Note::DeadLettered { sequence, attempts, reason });
@@ -140,13 +151,18 @@ impl Lane {
         let delay = retry::delay(&retry, hand.refusals);
         hand.stage = Stage::PuttingAway { token, answered: true, due: now + delay };
         let sequence = hand.sequence;
+        if hand.parking {
+            self.note(Note::NotParked { sequence, delay, reason: reason.to_owned() });
+            self.blocked(BlockedBy::Park, &format!("the message is not parked: {reason}"));
+            return self.apply_orders(now);
+        }
         self.note(Note::NotStored { sequence, delay, reason: reason.to_owned() });
         self.blocked(BlockedBy::DeadLetter, &format!("the dead letter is not stored: {reason}"));
         self.apply_orders(now);
     }
 
-    /// What time does to a dead letter.
-    pub(super) fn dead_letter_due(&mut self, now: Duration, token: u64, answered: bool) {
+    /// What time does to a message on its way to another stream.
+    pub(super) fn storing_due(&mut self, now: Duration, token: u64, answered: bool) {
         if !answered {
             let reason = format!("nothing was heard of it for {} s", LONGEST_ANSWER.as_secs());
             self.not_stored(now, token, &reason);

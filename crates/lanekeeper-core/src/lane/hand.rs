@@ -13,6 +13,15 @@ pub(super) enum Stage {
         /// Of the question.
         token: u64,
     },
+    /// It is asked which keys are parked.
+    Consulting {
+        /// Of the question.
+        token: u64,
+        /// None is on its way: it has to be asked (again).
+        answered: bool,
+        /// When to ask, or to give up waiting for the answer.
+        due: Duration,
+    },
     /// The handler runs.
     Handling {
         /// Since when.
@@ -30,9 +39,9 @@ pub(super) enum Stage {
         /// Until when.
         until: Duration,
     },
-    /// No attempt is left: it has to be in the stream of dead letters before it is acknowledged.
+    /// No attempt is left, or its key is parked: it has to be in another stream before it is acknowledged.
     PuttingAway {
-        /// Of the dead letter that was sent last.
+        /// Of what was sent there last.
         token: u64,
         /// None is on its way: it has to be sent (again).
         answered: bool,
@@ -72,10 +81,16 @@ pub(super) struct Hand {
     pub(super) excused: bool,
     /// How often the handler was not there.
     pub(super) unreachable: u32,
-    /// What the dead letter says: how many attempts were made, and how the last one failed.
+    /// Its key, where messages are parked.
+    pub(super) key: Option<Arc<str>>,
+    /// It is parked because an earlier message of its key is.
+    pub(super) behind: bool,
+    /// What was sent last went to the park stream.
+    pub(super) parking: bool,
+    /// What is said of it where it is put away: how many attempts were made, and how the last one failed.
     pub(super) attempts: u64,
     pub(super) reason: String,
-    /// How often the dead letter could not be stored.
+    /// How often it could not be stored there, or it could not be known which keys are parked.
     pub(super) refusals: u64,
     /// It is being put away because of this order.
     pub(super) skipping: Option<Arc<Order>>,
@@ -107,6 +122,9 @@ impl Hand {
             renewals: Vec::new(),
             excused: false,
             unreachable: 0,
+            key: None,
+            behind: false,
+            parking: false,
             attempts: 0,
             reason: String::new(),
             refusals: 0,
@@ -176,7 +194,7 @@ impl Hand {
             Stage::Verifying { token } => visit(Number::Token(token)),
             Stage::Handling { since, .. } => visit(Number::Since(since)),
             Stage::Held { until } | Stage::Standing { until } => visit(Number::Due(until)),
-            Stage::PuttingAway { token, due, .. } => {
+            Stage::PuttingAway { token, due, .. } | Stage::Consulting { token, due, .. } => {
                 visit(Number::Token(token));
                 visit(Number::Due(due));
             }

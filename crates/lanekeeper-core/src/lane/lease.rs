@@ -40,6 +40,8 @@ impl Lane {
             Some(until) => {
                 if self.lease.replace(until).is_none() {
                     self.elsewhere = false;
+                    // Whoever had it before may have parked messages.
+                    self.parked = None;
                     self.note(Note::Leased);
                     self.emit(Effect::Own { incarnation, pin: "".into() });
                     self.pulls.ask_at_once();
@@ -60,6 +62,7 @@ impl Lane {
             return;
         }
         self.note(Note::LeaseOver);
+        self.give_up_replay(now);
         // Another may be given what these would bring.
         self.pulls.forget_all();
         if let Some(next) = self.next.take() {

@@ -44,6 +44,7 @@ impl Lane {
         // What was asked for is asked for again.
         self.inspecting = None;
         self.inspect_due = now;
+        self.replay_connected(now);
         let Some(hand) = &mut self.hand else { return };
         match &mut hand.stage {
             Stage::Settling { sent, .. } => *sent = None,
@@ -54,6 +55,10 @@ impl Lane {
             Stage::PuttingAway { .. } => {
                 hand.progress_at_once(now);
                 self.follow_policy(now);
+            }
+            Stage::Consulting { .. } => {
+                hand.progress_at_once(now);
+                self.consult(now);
             }
         }
     }
@@ -89,6 +94,7 @@ impl Lane {
         self.waiting = None;
         self.pin = None;
         self.forget_given_back();
+        self.parked = None;
         self.pulls.doubt_all();
         self.pulls.ask_at_once();
         if self.has_orders() {
@@ -155,6 +161,9 @@ impl Lane {
         self.pin = None;
         self.lease = None;
         self.elsewhere = false;
+        self.parked = None;
+        self.park_orders.clear();
+        self.replay = None;
         // What still answers a pull of this lane is not the next one's: another may have settled it there.
         self.pulls.forget_all();
     }
@@ -201,6 +210,9 @@ impl Lane {
     }
 
     pub(super) fn inspected(&mut self, now: Duration, token: u64, facts: &ConsumerFacts) {
+        if self.looked(now, token, facts) {
+            return;
+        }
         let verified = self.hand.as_ref().is_some_and(|hand| hand.stage == Stage::Verifying { token });
         if self.inspecting != Some(token) && !verified {
             return;
@@ -234,7 +246,10 @@ impl Lane {
         }
     }
 
-    pub(super) fn consumer_gone(&mut self, token: u64) {
+    pub(super) fn consumer_gone(&mut self, now: Duration, token: u64) {
+        if self.not_looked(now, token, true) {
+            return;
+        }
         if self.inspecting != Some(token) {
             return;
         }
@@ -254,6 +269,9 @@ impl Lane {
     }
 
     pub(super) fn inspect_failed(&mut self, now: Duration, token: u64) {
+        if self.not_looked(now, token, false) {
+            return;
+        }
         if self.inspecting == Some(token) {
             self.inspecting = None;
             // Also where a message waits for it: a refusal comes at once, and must not become a hot loop.
@@ -265,7 +283,7 @@ impl Lane {
         if status == PullStatus::WrongPin {
             self.pin_refused(now, pull);
         }
-        if !self.renewal_ended(pull, status) {
+        if !self.replay_renewed(now, pull, status) && !self.renewal_ended(pull, status) {
             self.pulls.ended(now, pull, status);
         }
         if matches!(status, PullStatus::ConsumerDeleted | PullStatus::NoResponders) {
@@ -278,6 +296,7 @@ impl Lane {
         self.pass_time(now);
         while self.step(now) {}
         self.look_again(now);
+        self.replay_if_due(now);
         self.pull_if_due(now);
     }
 
@@ -341,6 +360,9 @@ impl Lane {
 
     fn begin_leaving(&mut self, now: Duration) -> bool {
         self.release(now);
+        if self.replay_holds(now) {
+            return false;
+        }
         self.forget_given_back();
         let ending = self.ending();
         if ending && let Some(next) = self.next.take() {
@@ -384,6 +406,7 @@ impl Lane {
             && !self.stopping()
             && self.may_own()
             && self.next.is_none()
+            && !self.replaying(now)
             && !self.pulls.standing()
             && self.pulls.may_ask(now)
     }

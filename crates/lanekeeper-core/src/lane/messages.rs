@@ -10,10 +10,10 @@ use crate::{record::Excused, retry};
 
 /// A handler that is not there is asked again after this, doubled up to the longest. A handler that asks for less
 /// gets this, so that nothing becomes a hot loop.
-const FIRST_HOLD: Duration = Duration::from_millis(100);
-const LONGEST_HOLD: Duration = Duration::from_secs(5);
+pub(super) const FIRST_HOLD: Duration = Duration::from_millis(100);
+pub(super) const LONGEST_HOLD: Duration = Duration::from_secs(5);
 /// A handler that asks to be left alone is asked again after this at the latest.
-const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// A reason is shortened to this many characters where it is kept.
 const REASON: usize = 256;
 
@@ -32,7 +32,7 @@ impl Lane {
             && self.membership == super::Membership::Member
             && !self.ending()
             && self.may_own();
-        if !served {
+        if !served || self.replay.is_some() {
             return self.drop_stale(&delivered);
         }
         let Some(hand) = &mut self.hand else {
@@ -106,8 +106,12 @@ impl Lane {
         let sequence = delivered.sequence;
         let (message, deliveries) = (delivered.message, delivered.deliveries);
         self.forget_given_back();
-        self.hand =
-            Some(Hand::new(message, sequence, deliveries, delivered.subject, pulled, pinned, self.wait));
+        let mut hand = Hand::new(message, sequence, deliveries, delivered.subject, pulled, pinned, self.wait);
+        if lane.settings.park.is_some() {
+            let original = lane.mapping.original_subject(delivered.subject);
+            hand.key = original.and_then(|original| lane.mapping.key_text(original)).map(Into::into);
+        }
+        self.hand = Some(hand);
         if self.completed.contains(sequence) {
             self.note(Note::Duplicate(sequence));
             return self.settle(now);
@@ -158,7 +162,7 @@ impl Lane {
         let attempt = attempts(hand, excused);
         let (message, sequence) = (hand.message, hand.sequence);
         self.pass(sequence);
-        if self.skip_if_ordered(now, attempt.saturating_sub(1)) {
+        if self.skip_if_ordered(now, attempt.saturating_sub(1)) || !self.key_is_free(now) {
             return;
         }
         if !self.begin_order(sequence) && self.is_used_up(sequence, attempt) {
@@ -170,6 +174,9 @@ impl Lane {
     }
 
     pub(super) fn handled(&mut self, now: Duration, outcome: Outcome) {
+        if self.replay_handled(now, &outcome) {
+            return;
+        }
         let Some(hand) = &mut self.hand else { return };
         if !matches!(hand.stage, Stage::Handling { .. }) {
             return;
@@ -255,7 +262,13 @@ impl Lane {
     pub(super) fn release(&mut self, now: Duration) {
         let Some(hand) = &self.hand else { return };
         match hand.stage {
-            Stage::Verifying { .. } | Stage::Held { .. } => {
+            Stage::Verifying { .. } | Stage::Consulting { .. } | Stage::Held { .. } => {
+                if !self.ending() {
+                    self.excuse();
+                }
+            }
+            // The handler was not asked.
+            Stage::PuttingAway { answered: true, .. } if hand.behind => {
                 if !self.ending() {
                     self.excuse();
                 }

@@ -18,6 +18,8 @@
 //! - A message without attempts left stays in hand, kept alive, while the lane stands at it. It is put away only as
 //!   the policy says, as often as the breaker allows, and acknowledged only once it is known to be stored elsewhere.
 //! - What a person ordered is carried out by whoever has the message, and never while its handler runs.
+//! - A message of a key that is [`parked`] is parked behind it. Nothing is handled before it is known which keys are.
+//!   Parked messages are [released](replay) between two messages.
 //! - A message that arrives while an earlier one was not seen settled is handled only after the server said
 //!   that nothing else is out. Without that, a consumer whose limit somebody raised would break the order.
 //!
@@ -35,13 +37,19 @@ mod membership;
 mod messages;
 mod numbers;
 mod orders;
+mod parked;
 mod pin;
 mod pulls;
+mod replay;
 mod time;
 mod verdict;
 mod witness;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 #[doc(hidden)]
 pub use self::numbers::Number;
@@ -53,13 +61,17 @@ use self::{
     orders::{GivenBack, Orders},
     pin::Pin,
     pulls::Pulls,
+    replay::Replay,
     witness::Suspicion,
 };
 pub use self::{
     effect::{Effect, Note, PullRequest, Renewal},
     event::{Backlog, ConsumerFacts, Delivered, Event, Outcome, PullStatus},
 };
-use crate::record::{Assignment, Blocked, Excused, Report};
+use crate::{
+    park::{ParkOrder, ParkOutcome},
+    record::{Assignment, Blocked, Excused, Report},
+};
 
 /// Until the consumer's own deadline is known; no pull is sent before that.
 const UNKNOWN_WAIT: Duration = Duration::from_secs(30);
@@ -209,6 +221,14 @@ pub struct Lane {
     fuse: Fuse,
     suspicion: Suspicion,
     orders: Orders,
+    /// The parked keys of the share; nothing when another worker may have parked since they were looked up.
+    parked: Option<BTreeSet<Arc<str>>>,
+    /// What persons want done with parked messages.
+    park_orders: Vec<ParkOrder>,
+    /// The latest that were done.
+    park_orders_done: VecDeque<(String, ParkOutcome)>,
+    replay: Option<Replay>,
+    replay_due: Duration,
     report: Report,
     tokens: u64,
     effects: Vec<Effect>,
@@ -246,6 +266,11 @@ impl Lane {
             fuse: Fuse::default(),
             suspicion: Suspicion::default(),
             orders: Orders::default(),
+            parked: None,
+            park_orders: Vec::new(),
+            park_orders_done: VecDeque::new(),
+            replay: None,
+            replay_due: Duration::ZERO,
             report: Report::new(0),
             tokens: 0,
             effects: Vec::new(),
@@ -276,7 +301,7 @@ impl Lane {
             Event::LeaveFailed { incarnation } => self.leave_failed(now, incarnation),
             Event::Consumer { token, facts } => self.inspected(now, token, &facts),
             Event::Backlog(backlog) => self.witness(now, &backlog),
-            Event::ConsumerGone { token } => self.consumer_gone(token),
+            Event::ConsumerGone { token } => self.consumer_gone(now, token),
             Event::InspectFailed { token } => self.inspect_failed(now, token),
             Event::Delivered(delivered) => self.delivered(now, delivered),
             Event::Heartbeat { pull } => self.pulls.heard(now, pull),
@@ -288,6 +313,15 @@ impl Lane {
             Event::Orders { incarnation, orders } => self.ordered(now, incarnation, &orders),
             Event::Stored { token } => self.stored(now, token),
             Event::NotStored { token, reason } => self.not_stored(now, token, &reason),
+            Event::ParkedKeys { token, keys } => self.parked_keys(now, token, keys),
+            Event::ParkOrders { incarnation, orders, claimed } => {
+                self.park_orders(incarnation, orders, claimed);
+            }
+            Event::Claimed { incarnation, granted } => self.claimed(now, incarnation, granted),
+            Event::ParkedListed { token, messages } => self.parked_listed(now, token, messages),
+            Event::ParkedFetched { token, message } => self.parked_fetched(now, token, message),
+            Event::ParkedDeleted { token } => self.parked_deleted(now, token),
+            Event::ParkFailed { token, reason } => self.park_failed(now, token, &reason),
             Event::Handled(outcome) => self.handled(now, outcome),
             Event::Shutdown { grace } => {
                 self.shutdown.get_or_insert(Shutdown { cut: now + grace });
@@ -305,7 +339,12 @@ impl Lane {
             Membership::Leaving { .. } => return State::Leaving,
             Membership::Member => {}
         }
+        if let Some((state, _)) = self.replay_state() {
+            return state;
+        }
         match (self.hand.as_ref().map(|hand| hand.stage), self.waiting) {
+            (Some(Stage::Consulting { .. }), _) if self.is_blocked() => State::Blocked,
+            (Some(Stage::Consulting { .. }), _) => State::Handling,
             (Some(Stage::Verifying { .. } | Stage::Handling { .. }), _) => State::Handling,
             (Some(Stage::Held { .. }), _) => State::Held,
             (Some(Stage::Standing { .. }), _) => State::Blocked,
@@ -326,6 +365,9 @@ impl Lane {
 
     /// The message that the lane stands at, in hand or waiting to come again.
     pub fn head(&self) -> Option<u64> {
+        if let Some((_, released @ Some(_))) = self.replay_state() {
+            return released;
+        }
         self.hand.as_ref().map(|hand| hand.sequence).or(self.waiting.map(|waiting| waiting.sequence))
     }
 

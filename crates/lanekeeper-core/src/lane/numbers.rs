@@ -55,6 +55,10 @@ impl Lane {
         }
         self.fuse.numbers(visit);
         self.suspicion.numbers(visit);
+        visit(Number::Due(&mut self.replay_due));
+        if let Some(replay) = &mut self.replay {
+            replay.numbers(visit);
+        }
         if let Some(hand) = &mut self.hand {
             hand.numbers(visit);
         }

@@ -167,7 +167,9 @@ impl Lane {
             // Sent again when it is due, not sooner.
             Stage::PuttingAway { .. } if hand.skipping.is_some() => {}
             Stage::Standing { .. } | Stage::PuttingAway { answered: true, .. } => {
-                if !self.skip_if_ordered(now, attempts) && self.orders.retry(sequence) {
+                // Behind a parked message it would not be tried.
+                let may_be_tried = !hand.behind;
+                if !self.skip_if_ordered(now, attempts) && may_be_tried && self.orders.retry(sequence) {
                     self.give_back(now, Duration::ZERO, Some(State::Blocked));
                 }
             }
@@ -178,6 +180,7 @@ impl Lane {
                 }
             }
             Stage::Verifying { .. }
+            | Stage::Consulting { .. }
             | Stage::Handling { .. }
             | Stage::Settling { .. }
             | Stage::PuttingAway { answered: false, .. } => {}
@@ -274,7 +277,9 @@ impl Lane {
                 }
                 self.send_dead_letter(now, stream, subject);
             }
-            ExhaustedPolicy::Block | ExhaustedPolicy::Drop { .. } => self.skipped(now),
+            ExhaustedPolicy::Block | ExhaustedPolicy::Drop { .. } | ExhaustedPolicy::ParkKey { .. } => {
+                self.skipped(now);
+            }
         }
     }
 

@@ -23,6 +23,10 @@ pub(super) struct Pin {
 }
 
 impl Pin {
+    pub(super) fn id(&self) -> Arc<str> {
+        Arc::clone(&self.id)
+    }
+
     /// See [`super::Lane::numbers`].
     pub(super) fn numbers(&mut self, visit: &mut dyn FnMut(Number<'_>)) {
         visit(Number::Pull(&mut self.after));
@@ -57,6 +61,7 @@ impl Lane {
         let Some(id) = pin else {
             // The consumer does not pin, as one made by an earlier version.
             self.pin = None;
+            self.parked = None;
             return;
         };
         match &mut self.pin {
@@ -64,6 +69,8 @@ impl Lane {
             other => {
                 let id: Arc<str> = id.into();
                 *other = Some(Pin { id: Arc::clone(&id), after: self.pulls.last() });
+                // Whoever had it before may have parked messages.
+                self.parked = None;
                 self.note(Note::Pinned);
                 if let Some(incarnation) = self.incarnation() {
                     self.emit(Effect::Own { incarnation, pin: id });
@@ -92,6 +99,7 @@ impl Lane {
             return;
         }
         self.note(Note::PinLost);
+        self.give_up_replay(now);
         // Whoever has it was given a message, so what is in hand is not ours any more. What was completed is
         // acknowledged all the same: until the server takes note of it, it counts as out.
         if self.hand.as_ref().is_some_and(|hand| !matches!(hand.stage, Stage::Settling { .. })) {

@@ -17,6 +17,7 @@ impl Lane {
         if self.hand.as_ref().is_some_and(|hand| now >= hand.deadline()) {
             self.lose(now);
         }
+        self.lapse_replay(now);
     }
 
     /// What is in hand may be another's by now: nothing more is sent for it.
@@ -47,9 +48,16 @@ impl Lane {
             self.emit(Effect::Forget { message: next.message });
         }
         self.given_back_lapses(now);
+        self.pass_replay_time(now);
         let Some(stage) = self.hand.as_ref().map(|hand| hand.stage) else { return };
         match stage {
             Stage::Verifying { .. } => {}
+            Stage::Consulting { answered, due, .. } => {
+                if now >= due {
+                    self.consultation_due(now, answered);
+                }
+                self.keep_alive(now);
+            }
             Stage::Handling { since, inspected } => {
                 if self.shutdown.is_some_and(|shutdown| now >= shutdown.cut) {
                     self.cut();
@@ -89,7 +97,7 @@ impl Lane {
                     return;
                 }
                 if now >= due {
-                    self.dead_letter_due(now, token, answered);
+                    self.storing_due(now, token, answered);
                 }
                 self.keep_alive(now);
             }
@@ -132,13 +140,14 @@ impl Lane {
 
     /// When time alone will matter next: [`Lane::on`] wants a tick then. `None` means never.
     pub fn wake(&self, now: Duration) -> Option<Duration> {
-        let mut times = [None; 12];
+        let mut times = [None; 16];
         times[..3].copy_from_slice(&self.membership_wake());
         times[3] = self.pulls.wake(now);
         times[4] = Some(self.pulls.not_before());
         times[5] = self.next.as_ref().map(|next| next.pulled + self.wait);
         times[6] = self.shutdown.map(|shutdown| shutdown.cut);
         times[11] = self.lease;
+        times[12..].copy_from_slice(&self.replay_wake());
         if let Some(hand) = &self.hand {
             times[7] = Some(hand.deadline());
             times[8] = (self.connected && !self.gone).then(|| hand.progress_due());
@@ -149,7 +158,7 @@ impl Lane {
                     (!inspected).then(|| since + LONG_HANDLING),
                 ),
                 Stage::Held { until } | Stage::Standing { until } => (Some(until), None),
-                Stage::PuttingAway { due, .. } => (Some(due), None),
+                Stage::PuttingAway { due, .. } | Stage::Consulting { due, .. } => (Some(due), None),
                 Stage::Settling { sent, repeated, .. } => {
                     (sent.map(|sent| sent + self.ack_repeat(repeated)), None)
                 }

@@ -75,7 +75,7 @@ impl Lane {
             return;
         }
         self.note_again(seen);
-        if self.hand.is_some() || self.next.is_some() || !self.serial {
+        if self.hand.is_some() || self.next.is_some() || !self.serial || self.replaying(now) {
             return self.unsuspect();
         }
         if seen.out == 0 {

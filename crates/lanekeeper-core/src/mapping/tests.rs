@@ -22,6 +22,25 @@ fn a_filter_is_the_literal_path_to_its_share() {
 }
 
 #[test]
+fn what_is_stored_elsewhere_has_the_same_path_and_one_filter_for_a_key() {
+    let mapping = mapping("orders.*.x.*.>", &[2, 1], 4).unwrap();
+    let original = "orders.a.x.b.c.d";
+    let parked = mapping.subject_under("p.q", original).unwrap();
+    let stored = mapping.stored_subject(original).unwrap();
+    assert_eq!(parked.strip_prefix("p.q"), stored.strip_prefix("lanes.S"));
+    assert_eq!(mapping.original_under("p.q", &parked), Some(original));
+    assert_eq!(mapping.original_under("p.r", &parked), None);
+    let key = mapping.key_text(original).unwrap();
+    assert_eq!(key, "b.a");
+    let filter = SubjectPattern::parse(&mapping.key_filter_under("p.q", &key).unwrap()).unwrap();
+    assert!(filter.as_str().ends_with(".orders.a.x.b.>") && filter.matches(&parked));
+    assert!(!filter.matches(&mapping.subject_under("p.q", "orders.b.x.a.c").unwrap()));
+    for wrong in ["b", "b.a.c", "b.*", "b.", ""] {
+        assert_eq!(mapping.key_filter_under("p.q", wrong), None, "{wrong}");
+    }
+}
+
+#[test]
 fn what_cannot_be_a_mapping_names_the_field_the_value_and_what_is_allowed() {
     for (source, key_tokens, max, words) in [
         ("orders.>", &[1][..], 256, "for example 'orders.*'"),

@@ -22,10 +22,25 @@ fn assignment() -> Assignment {
                 max_attempts: 5,
             },
             on_exhausted: ExhaustedPolicy::Block,
+            park: None,
             paused: false,
             journal: None,
         },
     }
+}
+
+#[test]
+fn one_holder_releases_parked_messages_until_it_is_no_holder_any_more() {
+    let holder = |pod: &str| Holder { pod: pod.into(), instance: "1".into() };
+    let (a, b) = (holder("a"), holder("b"));
+    let mut key = LaneKey { holders: vec![a.clone(), b.clone()], ..LaneKey::new() };
+    assert!(key.may_release(&a) && key.may_release(&b) && !key.may_release(&holder("c")));
+    key.releasing = Some(a.clone());
+    assert!(key.may_release(&a) && !key.may_release(&b));
+    key.holders.retain(|one| *one != a);
+    assert!(!key.may_release(&a) && key.may_release(&b));
+    key.retiring = true;
+    assert!(!key.may_release(&b));
 }
 
 #[test]

@@ -118,6 +118,7 @@ static WANTED: LazyLock<Wanted> = LazyLock::new(|| Wanted {
         handler_timeout_milliseconds: 60_000,
         retry: Retry { initial_backoff_milliseconds: 1, max_backoff_milliseconds: 1, max_attempts: 0 },
         on_exhausted: ExhaustedPolicy::Block,
+        park: None,
         paused: false,
         journal: None,
     },

@@ -3,32 +3,17 @@
 //! The leader lists the keys; the values come in batches of direct reads, which any copy of the bucket may answer, so
 //! each batch must prove that it is not older than the list. A thousand partitions are a handful of requests.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use serde::Deserialize;
 use serde_json::json;
 
 use super::{Bucket, Entry, KvError};
-use crate::{api::ApiError, connection::RequestError};
+use crate::{api::ApiError, connection::RequestError, observe::subjects_under};
 
 /// Keys per batch. The server gives at most 1024 at once.
 const BATCH: usize = 500;
 /// How often a copy of the bucket may be behind before it is an error.
 const PATIENCE: usize = 50;
-
-#[derive(Deserialize)]
-struct Page {
-    state: PageState,
-    #[serde(default)]
-    total: usize,
-}
-
-#[derive(Deserialize)]
-struct PageState {
-    last_seq: u64,
-    #[serde(default)]
-    subjects: Option<BTreeMap<String, u64>>,
-}
 
 impl Bucket {
     /// All keys that begin with `prefix` (which ends in `.`), at least as new as this call. Deleted keys are left out.
@@ -67,23 +52,9 @@ impl Bucket {
 
     /// The subjects under a pattern of keys, and the last sequence at that moment, by the leader.
     async fn list(&self, keys: &str) -> Result<(BTreeSet<String>, u64), KvError> {
-        let operation = format!("STREAM.INFO.{}", self.stream());
-        let mut subjects = BTreeSet::new();
-        let mut first = None;
-        let mut offset = 0;
-        loop {
-            let body = json!({ "subjects_filter": self.subject(keys), "offset": offset });
-            let page: Page =
-                self.connection().api(&operation, &body).await.map_err(|error| self.api_error(error))?;
-            let found = page.state.subjects.unwrap_or_default();
-            offset += found.len();
-            let last = *first.get_or_insert(page.state.last_seq);
-            let done = found.is_empty() || offset >= page.total;
-            subjects.extend(found.into_keys());
-            if done {
-                return Ok((subjects, last));
-            }
-        }
+        let listed = subjects_under(self.connection(), &self.stream(), &self.subject(keys)).await;
+        let (subjects, last) = listed.map_err(|error| self.api_error(error))?;
+        Ok((subjects.into_keys().collect(), last))
     }
 
     async fn read_batch(&self, batch: &[String], not_before: u64) -> Result<Vec<Entry>, KvError> {

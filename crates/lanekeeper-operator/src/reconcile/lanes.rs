@@ -6,8 +6,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, runtime::reflector::ObjectRef};
 use lanekeeper_api::{reason::Reason, validate::Validated};
 use lanekeeper_core::{
+    park,
     plan::{self, Note, Plan, Refusal, Wait, Wanted},
-    record::{LaneState, Record, Report},
+    record::{LaneSettings, LaneState, Park, Record, Report},
     share,
     stream::StreamOwner,
 };
@@ -19,8 +20,8 @@ use super::{
     rescale::{self, Planned, Terms},
 };
 use crate::{
+    aside,
     carry_out::{Target, carry_out},
-    dead_letters,
     deployments::Deployments,
     events::News,
     failure::{About, Failure},
@@ -67,7 +68,7 @@ impl Pass<'_> {
         self.findings.stream = Some(stream.name.clone());
         self.findings.degraded = provision::troubles(validated);
         let owner = StreamOwner::from(&wanted.owner);
-        let trouble = dead_letters::check(bucket.connection(), validated, &owner, &mut self.news).await;
+        let trouble = aside::check(bucket.connection(), validated, &owner, &mut self.news).await;
         self.findings.degraded.extend(trouble);
 
         let workers = workers::workers(&wanted.set, &self.uid, wanted.partitions, &known, &self.pods());
@@ -85,8 +86,13 @@ impl Pass<'_> {
             let seen = observe::lanes(self.scope, &bucket, wanted, &stream, known_before).await?;
             let record = seen.observed.record.as_ref().map(|found| found.value.clone());
             let planned = rescale::planned(record.as_ref(), wanted.partitions, terms, &workers);
-            let plan =
-                plan::plan(&Wanted { partitions: planned.partitions, ..wanted.clone() }, &seen.observed);
+            let told = seen.observed.assignments.values().map(|found| &found.value.settings);
+            let park = park::kept(wanted.settings.park.as_ref(), told);
+            let settings = LaneSettings { park: park.clone(), ..wanted.settings.clone() };
+            let plan = plan::plan(
+                &Wanted { partitions: planned.partitions, settings, ..wanted.clone() },
+                &seen.observed,
+            );
             if let Some(refusal) = &plan.refusal {
                 return Err(refused(refusal, wanted, bucket.name()));
             }
@@ -116,6 +122,7 @@ impl Pass<'_> {
                 continue;
             }
             self.findings.reports = self.living_reports(&bucket, &wanted.set.namespace, &seen).await;
+            self.parked(&bucket, wanted, park.as_ref()).await;
             self.checkpoint(&bucket, wanted, plan.checkpoint).await;
             if let Some(Rescale::Delayed { until, .. }) = planned.held_back {
                 self.again = Some(Duration::from_secs(until.saturating_sub(wanted.now_seconds)));
@@ -128,6 +135,16 @@ impl Pass<'_> {
         // Somebody works against us, or a very long plan: what is left is for the next pass.
         self.again = Some(SOON);
         Ok(())
+    }
+
+    /// What is parked, for people. What is in force is the lanes' matter, so nothing here ends the pass.
+    async fn parked(&mut self, bucket: &Bucket, wanted: &Wanted, park: Option<&Park>) {
+        self.findings.degraded.extend(aside::kept_park(wanted.settings.park.as_ref(), park));
+        let Some(park) = park else { return };
+        match aside::parked_keys(bucket.connection(), &wanted.mapping, park).await {
+            Ok(keys) => self.findings.parked = keys,
+            Err(error) => tracing::warn!(set = %wanted.set, %error, "it is not known which keys are parked"),
+        }
     }
 
     /// When to look at what is waited for. Workers that leave wake a pass, so looking without a reason becomes rare.

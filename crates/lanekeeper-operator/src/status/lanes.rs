@@ -1,6 +1,6 @@
 //! Numbers and lists of lanes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use lanekeeper_api::{
@@ -90,14 +90,20 @@ pub(super) fn counts(record: &Record, reports: &[(u32, Report)], workers: &[Work
     counts
 }
 
-/// Lanes that need a person, then those that a change waits for.
-pub(super) fn attention(record: &Record, reports: &[(u32, Report)], waits: &[Wait]) -> Vec<LaneAttention> {
+/// Lanes that need a person, parked keys, then lanes that a change waits for.
+pub(super) fn attention(
+    record: &Record,
+    reports: &[(u32, Report)],
+    parked: &BTreeMap<String, u32>,
+    waits: &[Wait],
+) -> Vec<LaneAttention> {
     let open = record.lanes.iter().filter(|lane| lane.state == LaneState::Open);
     let mut all: Vec<LaneAttention> = open
         .flat_map(|lane| {
             let said = about(lane, reports).flat_map(|report| reported(lane, report));
             said.chain(stalled(lane, reports).map(|stalled| kept_from(lane, &stalled)))
         })
+        .chain(parked.iter().filter_map(|(key, hash)| is_parked(record, key, *hash)))
         .chain(waits.iter().filter_map(waiting))
         .collect();
     all.dedup();
@@ -143,7 +149,22 @@ pub(super) fn reason_of(blocked: &Blocked) -> Reason {
         BlockedBy::Policy => Reason::AttemptsExhausted,
         BlockedBy::Breaker => Reason::BreakerOpen,
         BlockedBy::DeadLetter => Reason::DeadLetterNotStored,
+        BlockedBy::Park => Reason::ParkedNotStored,
     }
+}
+
+/// A parked key, at the lane that has it. How many messages wait changes on its own, so it is not said.
+fn is_parked(record: &Record, key: &str, hash: u32) -> Option<LaneAttention> {
+    let open = |lane: &&LaneRecord| lane.state == LaneState::Open && lane.share.contains_hash(hash);
+    let lane = record.lanes.iter().find(open)?;
+    let key: String = key.chars().take(512).collect();
+    Some(LaneAttention {
+        partition: number(lane.share.partition()),
+        reason: Reason::KeyParked.as_str().to_owned(),
+        sequence: None,
+        since: None,
+        message: format!("key {key} is parked until it is released or dropped (kubectl lanes parked)"),
+    })
 }
 
 fn waiting(wait: &Wait) -> Option<LaneAttention> {

@@ -1,15 +1,16 @@
 //! One effect of the lane, done; one note of the lane, counted and logged.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use lanekeeper_core::{
+    aside::Kind,
     journal::Ending,
     lane::{Effect, Note},
     order::OrderResult,
 };
 
-use super::Driver;
-use crate::{dead_letter, handler::Handler, keys::KeyCommand, message::Message};
+use super::{Driver, Parked};
+use crate::{handler::Handler, keys::KeyCommand, letter::letter, message::Message, parked};
 
 impl<H: Handler> Driver<H> {
     pub(super) async fn carry_out(&mut self, effect: Effect) {
@@ -48,9 +49,38 @@ impl<H: Handler> Driver<H> {
                 if let Some(known) = self.known.iter().find(|known| known.id == message) {
                     let message =
                         Message::new(known.delivery.clone(), Arc::clone(&known.assignment), attempts);
-                    let letter = dead_letter::letter(&self.set, &message, &reason, stream, subject);
-                    self.dead_letter(token, letter, until);
+                    let letter = letter(Kind::DeadLetters, &self.set, &message, &reason, stream, subject);
+                    self.put_aside(token, letter, until);
                 }
+            }
+            Effect::Park { message, token, attempts, reason, until } => {
+                self.park(message, token, attempts, &reason, until);
+            }
+            Effect::LoadParked { token } => self.ask_park(token, |connection, lane| async move {
+                parked::keys(&connection, &lane).await.map(Parked::Keys)
+            }),
+            Effect::ListParked { token, key } => self.ask_park(token, |connection, lane| async move {
+                parked::list(&connection, &lane, &key).await.map(Parked::List)
+            }),
+            Effect::FetchParked { token, stored } => {
+                self.ask_park(token, move |connection, lane| async move {
+                    parked::fetch(&connection, lane, stored)
+                        .await
+                        .map(|found| Parked::Fetched(found.map(Box::new)))
+                });
+            }
+            Effect::DeleteParked { token, stored, until } => {
+                let until = self.start + until;
+                self.ask_park(token, move |connection, lane| async move {
+                    parked::delete(&connection, &lane, &stored, until).await.map(|()| Parked::Deleted)
+                });
+            }
+            Effect::HandleParked { message, attempt } => self.handle_parked(message, attempt).await,
+            Effect::Claim { incarnation } => self.command(KeyCommand::Claim { incarnation }),
+            Effect::Unclaim { incarnation } => self.command(KeyCommand::Unclaim { incarnation }),
+            Effect::ParkOrderDone { incarnation, id, outcome } => {
+                tracing::warn!(lane = incarnation, order = id, %outcome, "an order about parked messages is over");
+                self.command(KeyCommand::ParkOrderDone { incarnation, id, outcome });
             }
             Effect::Report(report) => self.command(KeyCommand::Report(report)),
             Effect::Inspect { token } => self.inspect(token),
@@ -91,14 +121,24 @@ impl<H: Handler> Driver<H> {
                 self.stopped_running();
                 self.journal.stopped();
             }
-            Effect::Forget { message } => self.known.retain(|known| known.id != message),
+            Effect::Forget { message } => {
+                self.known.retain(|known| known.id != message);
+                self.unparked.take_if(|(id, _)| *id == message);
+            }
             Effect::Note(note) => {
                 self.note(&note);
+                match &note {
+                    Note::Parked { sequence, attempts, .. } => {
+                        self.aside(*sequence, *attempts, Ending::Parked).await;
+                    }
+                    Note::ParkedDropped { message, .. } => self.dropped(*message).await,
+                    _ => {}
+                }
                 if let Note::DeadLettered { sequence, attempts, .. }
                 | Note::Dropped { sequence, attempts, .. }
                 | Note::Skipped { sequence, attempts, .. } = note
                 {
-                    self.put_away(sequence, attempts).await;
+                    self.aside(sequence, attempts, Ending::PutAway).await;
                 }
                 if self.journal.is_open() {
                     self.journal.note(&note, &self.metrics).await;
@@ -120,15 +160,53 @@ impl<H: Handler> Driver<H> {
         self.running = Some(Box::pin(async move { handler.handle(&message).await }));
     }
 
+    async fn handle_parked(&mut self, message: u64, attempt: u64) {
+        let Some((_, found)) = self.unparked.as_ref().filter(|(id, _)| *id == message) else { return };
+        let message = found.at_attempt(attempt);
+        self.begin_entry(&message).await;
+        let handler = Arc::clone(&self.handler);
+        self.running_since = self.now;
+        self.running_key = Some(message.key());
+        self.running = Some(Box::pin(async move { handler.handle(&message).await }));
+    }
+
+    async fn begin_entry(&mut self, message: &Message) {
+        let lane = message.assignment();
+        if let Some(subject) = &lane.settings.journal {
+            self.journal.begin(subject, lane.incarnation, message, &self.metrics).await;
+        }
+    }
+
+    /// A parked message is dropped: the journal says that its turn is over.
+    async fn dropped(&mut self, message: u64) {
+        let found = self.unparked.as_ref().filter(|(id, _)| *id == message);
+        let Some(message) = found.map(|(_, found)| found.at_attempt(0)) else { return };
+        if message.assignment().settings.journal.is_some() {
+            self.begin_entry(&message).await;
+            self.journal.ended(Ending::PutAway, &self.metrics).await;
+        }
+    }
+
+    /// Stores a message in the park stream.
+    fn park(&self, message: u64, token: u64, attempts: u64, reason: &str, until: Duration) {
+        let Some(known) = self.known.iter().find(|known| known.id == message) else { return };
+        let message = Message::new(known.delivery.clone(), Arc::clone(&known.assignment), attempts);
+        let lane = self.lane.serving().unwrap_or(&known.assignment);
+        let Some(park) = &lane.settings.park else { return };
+        let Some(subject) = lane.mapping.subject_under(&park.prefix, message.subject()) else { return };
+        let letter = letter(Kind::Parked, &self.set, &message, reason, park.stream.clone(), subject);
+        self.put_aside(token, letter, until);
+    }
+
     /// The journal has an entry of it, before the message is acknowledged.
-    async fn put_away(&mut self, sequence: u64, attempts: u64) {
+    async fn aside(&mut self, sequence: u64, attempts: u64, ending: Ending) {
         let Some(known) = self.known.iter().rfind(|known| known.delivery.sequence == sequence) else {
             return;
         };
         if let Some(subject) = &known.assignment.settings.journal {
             let message = Message::new(known.delivery.clone(), Arc::clone(&known.assignment), attempts);
             self.journal.begin(subject, known.assignment.incarnation, &message, &self.metrics).await;
-            self.journal.ended(Ending::PutAway, &self.metrics).await;
+            self.journal.ended(ending, &self.metrics).await;
         }
     }
 
@@ -181,6 +259,30 @@ impl<H: Handler> Driver<H> {
                 let delay = delay.as_millis();
                 tracing::error!(lane, sequence, delay_ms = %delay, reason, "the lane stands at this message: the dead letter is not stored");
             }
+            Note::Parked { sequence, attempts, reason, key, first: true } => {
+                tracing::error!(
+                    lane,
+                    sequence,
+                    attempts,
+                    reason,
+                    key = &**key,
+                    "its key is parked with this message"
+                );
+            }
+            Note::Parked { sequence, key, .. } => {
+                tracing::info!(lane, sequence, key = &**key, "parked behind an earlier message of its key");
+            }
+            Note::NotParked { sequence, delay, reason } => {
+                let delay = delay.as_millis();
+                tracing::error!(lane, sequence, delay_ms = %delay, reason, "a request about parked messages failed; it is repeated");
+            }
+            Note::Released { sequence, attempts } => {
+                tracing::info!(lane, sequence, attempts, "a parked message was handled");
+            }
+            Note::ParkedDropped { sequence, .. } => {
+                tracing::error!(lane, sequence, "a parked message is dropped, as a person ordered");
+            }
+            Note::ParkOrderDone { .. } => {}
             Note::BreakerOpen(sequence) => tracing::error!(
                 lane,
                 sequence,

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use lanekeeper_core::{
     lease::Terms,
+    park::ParkOrder,
     plan::Revisioned,
     record::{Assignment, Holder, LaneKey},
     release,
@@ -135,12 +136,15 @@ async fn read(
     }
     if let Some(found) = identity.bucket.get_json::<LaneKey>(&identity.set.lane_key(incarnation)).await? {
         take_over_from_the_dead(identity, &assignment, &found).await;
-        let LaneKey { retiring, excused, breaker, orders, .. } = found.value;
+        let LaneKey { retiring, excused, breaker, orders, releasing, .. } = found.value;
         if let Some(sequence) = breaker {
             let _ = events.send(KeyEvent::BreakerOpen { incarnation, sequence });
         }
         let _ = events.send(KeyEvent::Key { incarnation, retiring, excused });
+        let claimed = releasing.as_ref() == Some(&identity.holder);
+        let about_parked = ParkOrder::among(&orders);
         let _ = events.send(KeyEvent::Orders { incarnation, orders });
+        let _ = events.send(KeyEvent::ParkOrders { incarnation, orders: about_parked, claimed });
     }
     let _ = events.send(KeyEvent::Assigned(Arc::new(assignment)));
     Ok(())

@@ -80,6 +80,25 @@ pub(super) async fn write(
                         tracing::warn!(%error, incarnation, order = result.id, "what came of an order is not recorded yet");
                     }
                 }
+                Some(KeyCommand::Claim { incarnation }) => {
+                    let _ = events.send(claim(&identity, incarnation).await);
+                }
+                Some(KeyCommand::ParkOrderDone { incarnation, id, outcome }) => {
+                    let result = outcome.result(id);
+                    let ended = change_order(&identity, incarnation, |key| {
+                        let ours = key.releasing.take_if(|releasing| *releasing == identity.holder).is_some();
+                        key.end_order(result.clone()) || ours
+                    });
+                    if let Err(error) = ended.await {
+                        tracing::warn!(%error, incarnation, order = result.id, "what came of an order is not recorded yet");
+                    }
+                }
+                Some(KeyCommand::Unclaim { incarnation }) => {
+                    // What is not written is told again when the key is read again.
+                    if let Err(error) = unclaim(&identity, incarnation).await {
+                        tracing::warn!(%error, incarnation, "that this worker releases nothing more is not recorded yet");
+                    }
+                }
                 Some(KeyCommand::Excuse { incarnation, excused }) => {
                     unrecorded = record(&identity, incarnation, excused).await.err().map(|error| {
                         tracing::warn!(%error, incarnation, sequence = excused.sequence, "a delivery that was no attempt is not recorded yet");
@@ -180,6 +199,7 @@ async fn leave(identity: &Identity, incarnation: u64, excused: Option<Excused>) 
         key.holders.retain(|other| other != holder);
         // What an orderly end leaves out is not to be given back: its handler may still be at work.
         key.owner.take_if(|owner| owner.holder == *holder);
+        key.releasing.take_if(|releasing| releasing == holder);
         key.excused = merged(key.excused, excused);
         Change::Write(key)
     })
@@ -220,6 +240,36 @@ async fn own(identity: &Identity, incarnation: u64, pin: &str) -> Result<(), KvE
         }
         key.owner = owner;
         Change::Write(key)
+    })
+    .await
+    .map(drop)
+}
+
+async fn claim(identity: &Identity, incarnation: u64) -> KeyEvent {
+    let holder = &identity.holder;
+    let result = change(identity, incarnation, |found| match found {
+        Some(key) if key.may_release(holder) => {
+            Change::Write(LaneKey { releasing: Some(holder.clone()), ..key })
+        }
+        _ => Change::Leave(KeyEvent::Claimed { incarnation, granted: false }),
+    })
+    .await;
+    match result {
+        Ok(Some(refused)) => refused,
+        Ok(None) => KeyEvent::Claimed { incarnation, granted: true },
+        Err(error) => {
+            tracing::warn!(%error, incarnation, "whether this worker may release parked messages is not known");
+            KeyEvent::Claimed { incarnation, granted: false }
+        }
+    }
+}
+
+async fn unclaim(identity: &Identity, incarnation: u64) -> Result<(), KvError> {
+    change(identity, incarnation, |found| match found {
+        Some(key) if key.releasing.as_ref() == Some(&identity.holder) => {
+            Change::Write(LaneKey { releasing: None, ..key })
+        }
+        _ => Change::Leave(KeyEvent::Left { incarnation }),
     })
     .await
     .map(drop)

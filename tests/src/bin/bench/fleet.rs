@@ -116,6 +116,7 @@ impl Fleet {
             max_partitions: most.next_power_of_two(),
             partitions,
             ack_wait: Duration::from_secs(15),
+            parks: false,
         };
         let ground = Ground::make(&[server.url()], &shape).await;
         let desk = Desk::new(&ground);

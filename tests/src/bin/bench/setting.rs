@@ -106,6 +106,7 @@ impl Setting {
                 handler_timeout_milliseconds: 60_000,
                 retry,
                 on_exhausted: ExhaustedPolicy::Block,
+                park: None,
                 paused: false,
                 journal: None,
             },

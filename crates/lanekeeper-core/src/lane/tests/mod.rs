@@ -8,6 +8,7 @@ mod rules_failing;
 mod rules_lease;
 mod rules_membership;
 mod rules_orders;
+mod rules_park;
 mod rules_pin;
 mod rules_settling;
 mod rules_witness;

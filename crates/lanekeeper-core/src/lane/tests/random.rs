@@ -12,19 +12,23 @@ use std::{
 use proptest::prelude::*;
 
 use super::{
-    rig::{WAIT, assignment, key_of, ms, seconds, subject_of},
+    rig::{PARK, WAIT, assignment, key_of, ms, seconds, subjects_of},
     server::{Down, Server, Up},
 };
 use crate::{
+    fence::Fence,
     invariants::LaneMonitor,
     lane::{Backlog, ConsumerFacts, Delivered, Effect, Event, Lane, Note, Options, Outcome, PullStatus},
     lease::tests::world::World as Leases,
     order::{MAX_ORDERS, Order, Verb},
-    record::{Breaker, ExhaustedPolicy, Holder, Ownership},
+    park::{ParkOrder, ParkedMessage},
+    record::{Breaker, ExhaustedPolicy, Holder, Ownership, Park},
     release::{self, Seen},
 };
 
 const MESSAGES: u64 = 12;
+/// Messages take turns at so many keys.
+const KEYS: u64 = 3;
 
 #[derive(Debug, Clone)]
 enum Trouble {
@@ -48,7 +52,7 @@ enum Trouble {
     DeleteInHand,
     /// Somebody takes the pin away, or the consumer's leader changes.
     Unpin,
-    /// The stream of dead letters takes nothing, or takes it again.
+    /// The other streams take nothing, or take it again.
     Full(bool),
     /// Somebody orders that a message be tried or skipped, or all up to one.
     Order {
@@ -58,6 +62,8 @@ enum Trouble {
     },
     /// What workers write of orders is lost, or not any more.
     Forgetful(bool),
+    /// A person wants what is parked of a key released, or dropped.
+    ParkOrder(u64, bool),
 }
 
 struct Worker {
@@ -73,6 +79,8 @@ struct Worker {
     sequences: BTreeMap<u64, u64>,
     pins: BTreeMap<u64, Arc<str>>,
     running: Option<u64>,
+    /// It runs with a parked message.
+    running_parked: bool,
     /// The pin that came with it.
     running_with: Option<Arc<str>>,
     /// The pin that it noted.
@@ -98,6 +106,7 @@ impl Worker {
             sequences: BTreeMap::new(),
             pins: BTreeMap::new(),
             running: None,
+            running_parked: false,
             running_with: None,
             noted: None,
             stalled: false,
@@ -149,7 +158,14 @@ struct World {
     forgetful: bool,
     /// Completed or put away.
     completed: BTreeSet<u64>,
-    subject: String,
+    /// Those that were handed to a handler.
+    begun: BTreeSet<u64>,
+    /// What the lane's key has of orders about parked messages; how many were given.
+    park_orders: Vec<ParkOrder>,
+    park_ordered: u64,
+    /// The worker that may carry those out.
+    claim: Option<usize>,
+    subjects: Vec<String>,
     messages: u64,
     history: Vec<String>,
 }
@@ -171,7 +187,11 @@ impl World {
             forgetful: false,
             leases: None,
             completed: BTreeSet::new(),
-            subject: subject_of(assignment(1).share),
+            begun: BTreeSet::new(),
+            park_orders: Vec::new(),
+            park_ordered: 0,
+            claim: None,
+            subjects: subjects_of(assignment(1).share).take(usize::try_from(KEYS).unwrap()).collect(),
             messages: 0,
             history: Vec::new(),
         };
@@ -190,6 +210,8 @@ impl World {
             leases.kill(index);
             leases.processes[index].gone = true;
         }
+        // The process before it has ended, so it is no holder any more.
+        self.claim.take_if(|holder| *holder == index);
         self.connect(index);
         self.assign(index);
     }
@@ -218,7 +240,57 @@ impl World {
         if self.leases.is_some() {
             given.settings.ownership = Ownership::Lease;
         }
+        given.settings.park = self.parks().then(|| Park { stream: "PARK".into(), prefix: PARK.into() });
         self.tell(index, Event::Assigned(Arc::new(given)));
+    }
+
+    fn parks(&self) -> bool {
+        matches!(self.policy, ExhaustedPolicy::ParkKey { .. })
+    }
+
+    fn subject(&self, sequence: u64) -> &str {
+        &self.subjects[usize::try_from(sequence % KEYS).unwrap()]
+    }
+
+    fn key(&self, sequence: u64) -> Arc<str> {
+        let mapping = super::rig::mapping();
+        let original = mapping.original_subject(self.subject(sequence)).unwrap().to_owned();
+        mapping.key_text(&original).unwrap().into()
+    }
+
+    /// The lane's key is read by a worker.
+    fn tell_park_orders(&mut self, index: usize) {
+        let (orders, claimed) = (self.park_orders.clone(), self.claim == Some(index));
+        self.tell(index, Event::ParkOrders { incarnation: 1, orders, claimed });
+    }
+
+    fn park_order(&mut self, of: u64, drop: bool) {
+        self.park_ordered += 1;
+        let (id, key) = (format!("parked {}", self.park_ordered), self.key(of));
+        self.park_orders.push(ParkOrder { id, key, sequence: None, drop });
+        for index in 0..self.workers.len() {
+            self.tell_park_orders(index);
+        }
+    }
+
+    /// A handler begins: everything earlier of its key is completed, and everything earlier at all that is not parked. A
+    /// parked message begins before every later one of its key, unless it was parked by a store that came too late.
+    fn check_start(&mut self, sequence: u64, parked: bool) {
+        let owed = |q: &u64| {
+            !self.completed.contains(q)
+                && (q % KEYS == sequence % KEYS || !parked && !self.server.is_parked(*q))
+        };
+        let missing: Vec<u64> = (1..sequence).filter(owed).collect();
+        assert!(
+            missing.is_empty(),
+            "{sequence} begins before {missing:?} are completed\n{}",
+            self.history.join("\n")
+        );
+        if parked && !self.server.late.contains(&sequence) {
+            let later = self.begun.range(sequence + 1..).find(|q| *q % KEYS == sequence % KEYS);
+            assert!(later.is_none(), "{sequence} is released after {later:?}\n{}", self.history.join("\n"));
+        }
+        self.begun.insert(sequence);
     }
 
     fn tell(&mut self, index: usize, event: Event<'_>) {
@@ -246,11 +318,11 @@ impl World {
     }
 
     fn carry_out(&mut self, index: usize, effect: &Effect) {
-        if let Effect::Note(Note::Dropped { sequence, .. }) = effect {
+        if let Effect::Note(Note::Dropped { sequence, .. } | Note::ParkedDropped { sequence, .. }) = effect {
             self.completed.insert(*sequence);
         }
         if let Effect::Note(Note::Skipped { sequence, .. }) = effect {
-            let key = key_of(&self.subject);
+            let key = key_of(self.subject(*sequence));
             let covers = |order: &Order| order.verb == Verb::Skip && order.covers(*sequence, &key);
             assert!(self.ordered.iter().any(covers), "{sequence}: nobody ordered that");
             if matches!(self.policy, ExhaustedPolicy::DeadLetter { .. }) {
@@ -258,6 +330,27 @@ impl World {
             }
             self.completed.insert(*sequence);
         }
+        match effect {
+            Effect::Claim { incarnation } => {
+                let (incarnation, granted) = (*incarnation, self.claim.is_none_or(|holder| holder == index));
+                if granted {
+                    self.claim = Some(index);
+                }
+                return self.tell(index, Event::Claimed { incarnation, granted });
+            }
+            Effect::Unclaim { .. } => drop(self.claim.take_if(|holder| *holder == index)),
+            Effect::ParkOrderDone { id, .. } => {
+                self.claim.take_if(|holder| *holder == index);
+                self.park_orders.retain(|order| order.id != *id);
+            }
+            _ => {}
+        }
+        let key_of: Option<BTreeSet<u64>> = match effect {
+            Effect::ListParked { key, .. } => {
+                Some((1..=MESSAGES).filter(|sequence| self.key(*sequence) == *key).collect())
+            }
+            _ => None,
+        };
         let worker = &mut self.workers[index];
         let sequence = |message: u64| worker.sequences[&message];
         let up = match effect {
@@ -277,12 +370,24 @@ impl World {
                 assert!(self.now < *until);
                 Up::Publish { sequence: sequence(*message), token: *token }
             }
+            Effect::Park { message, token, until, .. } => {
+                assert!(self.now < *until);
+                Up::Park { sequence: sequence(*message), token: *token, until: *until }
+            }
+            Effect::LoadParked { token } => Up::Load { token: *token },
+            Effect::ListParked { token, .. } => Up::List { token: *token, of: key_of.unwrap_or_default() },
+            Effect::FetchParked { token, stored } => Up::Fetch { token: *token, stored: *stored },
+            Effect::DeleteParked { token, stored, until } => {
+                assert!(self.now < *until);
+                Up::Delete { token: *token, stored: stored.clone() }
+            }
             Effect::Inspect { token } if worker.connected => Up::Inspect { token: *token, asked: self.now },
             Effect::Inspect { token } => return self.tell(index, Event::InspectFailed { token: *token }),
             Effect::Join { incarnation } => {
                 let incarnation = *incarnation;
                 self.tell(index, Event::Orders { incarnation, orders: self.orders.clone() });
-                return self.tell(index, Event::Joined { incarnation, retiring: false, excused: None });
+                self.tell(index, Event::Joined { incarnation, retiring: false, excused: None });
+                return self.tell_park_orders(index);
             }
             Effect::Contend { time, .. } => {
                 assert_eq!(*time, WAIT);
@@ -297,20 +402,24 @@ impl World {
                 if let Some(leases) = &mut self.leases {
                     leases.processes[index].lessee.leave();
                 }
+                self.claim.take_if(|holder| *holder == index);
                 return self.tell(index, Event::Left { incarnation: *incarnation });
             }
             Effect::Handle { message, .. } => {
                 let sequence = sequence(*message);
                 worker.running = Some(sequence);
+                worker.running_parked = false;
                 worker.running_with = worker.pins.get(message).cloned();
                 self.one_at_a_time();
-                let missing: Vec<u64> = (1..sequence).filter(|q| !self.completed.contains(q)).collect();
-                assert!(
-                    missing.is_empty(),
-                    "{sequence} begins before {missing:?} are completed\n{}",
-                    self.history.join("\n")
-                );
-                return;
+                return self.check_start(sequence, false);
+            }
+            Effect::HandleParked { message, .. } => {
+                let sequence = sequence(*message);
+                worker.running = Some(sequence);
+                worker.running_parked = true;
+                worker.running_with = None;
+                self.one_of_a_key();
+                return self.check_start(sequence, true);
             }
             Effect::Cancel => {
                 worker.running = None;
@@ -332,9 +441,13 @@ impl World {
                 assert!(!alarm, "worker {index}: {report:?}\n{}", self.history.join("\n"));
                 return;
             }
-            Effect::Breaker { .. } | Effect::Excuse { .. } | Effect::Forget { .. } | Effect::Note(_) => {
-                return;
-            }
+            Effect::Breaker { .. }
+            | Effect::Claim { .. }
+            | Effect::Unclaim { .. }
+            | Effect::ParkOrderDone { .. }
+            | Effect::Excuse { .. }
+            | Effect::Forget { .. }
+            | Effect::Note(_) => return,
             Effect::OrderBegun { id, .. } => {
                 if !self.forgetful {
                     let begun = self.orders.iter_mut().filter(|order| order.id == *id);
@@ -366,6 +479,21 @@ impl World {
         assert!(self.leases.is_none() || running < 2, "two handlers at once\n{}", self.history.join("\n"));
         let alone = pins.len() < 2 || pins.iter().any(|pin| self.server.taken.contains(*pin));
         assert!(alone, "two handlers at once\n{}", self.history.join("\n"));
+    }
+
+    /// No two handlers of one key are at work, whatever they do it for.
+    fn one_of_a_key(&self) {
+        let at_work = |worker: &&Worker| self.now > worker.frozen_until && !worker.exited;
+        let mut keys: Vec<u64> =
+            self.workers.iter().filter(at_work).filter_map(|worker| worker.running).collect();
+        let all = keys.len();
+        for sequence in &mut keys {
+            *sequence %= KEYS;
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        let late = !self.server.late.is_empty();
+        assert!(late || keys.len() == all, "two handlers of a key at once\n{}", self.history.join("\n"));
     }
 
     /// The next moment at which anything happens by itself.
@@ -406,7 +534,12 @@ impl World {
             while let Some(up) = due(&mut self.workers[index].up, self.now) {
                 self.server.receive(self.now, self.workers[index].address, &up);
                 self.completed.extend(&self.server.dead);
-                let lost: Vec<_> = self.server.acked.iter().filter(|q| !self.completed.contains(q)).collect();
+                let lost: Vec<_> = self
+                    .server
+                    .acked
+                    .iter()
+                    .filter(|q| !self.completed.contains(q) && !self.server.is_parked(**q))
+                    .collect();
                 assert!(lost.is_empty(), "{lost:?} acknowledged and nowhere\n{}", self.history.join("\n"));
             }
         }
@@ -479,7 +612,7 @@ impl World {
         match down.clone() {
             Down::Message { pull, sequence, deliveries, pin } => {
                 self.messages += 1;
-                let (message, subject) = (self.messages, self.subject.clone());
+                let (message, subject) = (self.messages, self.subject(sequence).to_owned());
                 self.workers[index].pins.insert(message, Arc::clone(&pin));
                 self.workers[index].sequences.insert(message, sequence);
                 let pin = Some(&*pin).filter(|pin| !pin.is_empty());
@@ -495,6 +628,29 @@ impl World {
             Down::NotStored { token } => {
                 self.tell(index, Event::NotStored { token, reason: "full".into() });
             }
+            Down::Keys { token, parked } => {
+                let keys = parked.iter().map(|sequence| self.key(*sequence)).collect();
+                self.tell(index, Event::ParkedKeys { token, keys });
+            }
+            Down::List { token, parked } => {
+                let message = |(stored, sequence): &(u64, u64)| ParkedMessage {
+                    fence: Fence { stream_incarnation: 1, sequence: *sequence },
+                    stored: vec![*stored],
+                };
+                self.tell(
+                    index,
+                    Event::ParkedListed { token, messages: parked.iter().map(message).collect() },
+                );
+            }
+            Down::Fetched { token, sequence } => {
+                let message = sequence.map(|sequence| {
+                    self.messages += 1;
+                    self.workers[index].sequences.insert(self.messages, sequence);
+                    self.messages
+                });
+                self.tell(index, Event::ParkedFetched { token, message });
+            }
+            Down::Deleted { token } => self.tell(index, Event::ParkedDeleted { token }),
             Down::Answer { token } => self.tell(index, Event::Answered { token }),
             Down::Facts { token, asked, waiting, delivered, out, pin } => {
                 let facts = ConsumerFacts {
@@ -573,7 +729,7 @@ impl World {
                 let order = Order {
                     id: self.ordered.len().to_string(),
                     verb,
-                    key: key_of(&self.subject),
+                    key: key_of(self.subject(sequence)),
                     sequence: (!whole_key).then_some(sequence),
                     through: whole_key.then_some(sequence),
                     reason: "why".into(),
@@ -588,6 +744,7 @@ impl World {
                 self.read_orders();
             }
             Trouble::Forgetful(forgetful) => self.forgetful = forgetful,
+            Trouble::ParkOrder(of, drop) => self.park_order(of, drop),
             Trouble::DeleteInHand => {
                 if let Some(sequence) = self.server.delete_pending() {
                     // Nobody can complete it any more, so nothing waits for it.
@@ -616,7 +773,13 @@ impl World {
             self.workers[index].frozen_until = self.now;
             self.connect(index);
         }
-        for _ in 0..600 {
+        for turn in 0..600 {
+            if self.parks() && turn % 60 == 30 {
+                // Read every now and then; what is still parked is released.
+                for of in 0..KEYS {
+                    self.park_order(of, false);
+                }
+            }
             for index in 0..self.workers.len() {
                 if self.workers[index].exited {
                     self.start(index);
@@ -666,6 +829,7 @@ fn trouble() -> impl Strategy<Value = Trouble> {
         1 => any::<bool>().prop_map(Trouble::Full),
         2 => order(),
         1 => any::<bool>().prop_map(Trouble::Forgetful),
+        2 => (0..KEYS, prop::bool::weighted(0.2)).prop_map(|(of, drop)| Trouble::ParkOrder(of, drop)),
     ]
 }
 
@@ -735,6 +899,7 @@ fn policy() -> impl Strategy<Value = ExhaustedPolicy> {
     prop_oneof![
         1 => Just(ExhaustedPolicy::Block),
         2 => breaker.clone().prop_map(dead_letter),
+        3 => breaker.clone().prop_map(|breaker| ExhaustedPolicy::ParkKey { breaker }),
         1 => breaker.prop_map(|breaker| ExhaustedPolicy::Drop { breaker }),
     ]
 }
@@ -754,6 +919,8 @@ proptest! {
         prop_assert!(missing.is_empty(), "{missing:?} never completed\n{}", world.history.join("\n"));
         world.orders.retain(|order| !matches!(order.verb, Verb::Other(_)));
         prop_assert!(world.orders.is_empty(), "{:?} are not over\n{}", world.orders, world.history.join("\n"));
+        let parked = world.server.parked();
+        prop_assert!(parked.is_empty(), "{parked:?} are parked for ever\n{}", world.history.join("\n"));
         prop_assert!(world.workers.iter().all(|worker| !worker.stalled), "{}", world.history.join("\n"));
     }
 }

@@ -30,15 +30,23 @@ pub(super) fn key_of(subject: &str) -> String {
     let mapping = mapping();
     mapping.key_of(mapping.original_subject(subject).unwrap()).unwrap().join(".")
 }
+/// What the subjects of parked messages begin with.
+pub(super) const PARK: &str = "lanekeeper.park.shop.orders";
 
 /// The stored subject of some key of the share.
 pub(super) fn subject_of(share: Share) -> String {
-    let mapping = mapping();
-    (0..1_000)
-        .map(|number| format!("orders.k{number}"))
-        .find(|subject| share.contains_hash(mapping.key_hash(subject).unwrap()))
-        .and_then(|subject| mapping.stored_subject(&subject))
-        .unwrap()
+    subjects_of(share).next().unwrap()
+}
+
+/// The stored subjects of keys of the share.
+pub(super) fn subjects_of(share: Share) -> impl Iterator<Item = String> {
+    (0..1_000).filter_map(move |number| {
+        let mapping = mapping();
+        let subject = format!("orders.k{number}");
+        share
+            .contains_hash(mapping.key_hash(&subject).unwrap())
+            .then(|| mapping.stored_subject(&subject).unwrap())
+    })
 }
 
 pub(super) fn assignment(incarnation: u64) -> Assignment {
@@ -63,6 +71,7 @@ pub(super) fn assignment(incarnation: u64) -> Assignment {
                 max_attempts: 3,
             },
             on_exhausted: ExhaustedPolicy::Block,
+            park: None,
             paused: false,
             journal: None,
         },

@@ -88,7 +88,17 @@ impl State {
             }),
             Effect::Unpin => this.lane.incarnation().map(|incarnation| Request::Unpin { incarnation }),
             Effect::Contend { .. } => return Err("wants a lease where there is none".into()),
-            Effect::Breaker { .. } | Effect::DeadLetter { .. } => {
+            Effect::Breaker { .. }
+            | Effect::DeadLetter { .. }
+            | Effect::Park { .. }
+            | Effect::LoadParked { .. }
+            | Effect::Claim { .. }
+            | Effect::Unclaim { .. }
+            | Effect::ListParked { .. }
+            | Effect::FetchParked { .. }
+            | Effect::HandleParked { .. }
+            | Effect::DeleteParked { .. }
+            | Effect::ParkOrderDone { .. } => {
                 return Err("puts away what its policy lets stand".into());
             }
             Effect::OrderBegun { .. } | Effect::OrderEnded { .. } => {

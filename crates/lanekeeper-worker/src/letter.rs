@@ -1,9 +1,9 @@
-//! A message as a dead letter: its payload as it is, its headers and where it comes from.
+//! A message that is put aside, as a dead letter or parked: its payload as it is, its headers and where it comes from.
 
 use std::time::SystemTime;
 
 use lanekeeper_core::{
-    dead_letter::{self as header, keeps, message_id},
+    aside::{self as header, Kind, keeps, message_id},
     names::SetName,
 };
 use lanekeeper_nats::{
@@ -13,8 +13,9 @@ use lanekeeper_nats::{
 
 use crate::{message::Message, time::rfc3339};
 
-/// The dead letter of a message, whose attempt is the last that was made.
+/// What is stored of a message, whose attempt is the last that was made.
 pub(crate) fn letter(
+    kind: Kind,
     set: &SetName,
     message: &Message,
     reason: &str,
@@ -48,7 +49,7 @@ pub(crate) fn letter(
     Letter {
         stream,
         subject,
-        id: message_id(set, message.stream(), message.fence()),
+        id: message_id(kind, set, message.stream(), message.fence()),
         headers,
         payload: message.payload().clone(),
     }

@@ -1,4 +1,5 @@
-//! A dead letter: what it is called and what its headers say. Written by workers, read by people and the plugin.
+//! A message put aside, as a dead letter or parked: what it is called, what its headers say, and the stream that takes it.
+//! Written by workers, read by people, by the plugin and, when it was parked, by workers again.
 //!
 //! The payload is that of the message. The publisher's headers are kept, except those that servers act upon (`Nats-…`)
 //! and those that would pass for the lane's (`Lanekeeper-…`).
@@ -49,8 +50,12 @@ pub fn keeps(header: &str) -> bool {
 
 /// The same for the same message, whoever puts it away and however often: within the stream's duplicate window one is
 /// kept, and beyond it a repeat can be recognised.
-pub fn message_id(set: &SetName, stream: &str, fence: Fence) -> String {
-    format!("lanekeeper-dlq {set} {stream} {fence}")
+pub fn message_id(kind: Kind, set: &SetName, stream: &str, fence: Fence) -> String {
+    let what = match kind {
+        Kind::DeadLetters => "dlq",
+        Kind::Parked => "park",
+    };
+    format!("lanekeeper-{what} {set} {stream} {fence}")
 }
 
 /// The same for each time that the same dead letter is published again: within the window of the message's own stream it is
@@ -65,29 +70,66 @@ pub fn replay_of(stream: &str, fence: Fence) -> String {
     format!("{stream} {fence}")
 }
 
-/// Where the dead letters of a set go.
+/// Why messages are put aside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// They are given up.
+    DeadLetters,
+    /// They wait, with every later one of their key, until a person releases them.
+    Parked,
+}
+
+impl Kind {
+    /// The field that names a stream of the user's.
+    pub fn field(self) -> &'static str {
+        match self {
+            Self::DeadLetters => "spec.onExhausted.deadLetter.streamName",
+            Self::Parked => "spec.onExhausted.park.streamName",
+        }
+    }
+
+    /// Metadata of a stream of ours: the subject that it takes.
+    pub fn metadata(self) -> &'static str {
+        match self {
+            Self::DeadLetters => "lanekeeper.dev/dead-letters",
+            Self::Parked => "lanekeeper.dev/parked",
+        }
+    }
+
+    /// What the stream is for, for people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::DeadLetters => "dead letters",
+            Self::Parked => "parked messages",
+        }
+    }
+}
+
+/// Where the messages of a set go that are put aside.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct DeadLetters {
+pub struct Aside {
+    /// Why.
+    pub kind: Kind,
     /// The stream.
     pub stream: String,
-    /// The subject.
+    /// The subject, or the pattern of all subjects.
     pub subject: String,
     /// Whether the operator makes the stream; otherwise a person did.
     pub ours: bool,
 }
 
-impl DeadLetters {
+impl Aside {
     /// In a stream of the operator's, or in the one that is named.
-    pub fn new(set: &SetName, named: Option<&str>) -> Self {
-        Self {
-            stream: named.map_or_else(|| set.dead_letter_stream(), str::to_owned),
-            subject: set.dead_letter_subject(),
-            ours: named.is_none(),
-        }
+    pub fn new(kind: Kind, set: &SetName, named: Option<&str>) -> Self {
+        let (stream, subject) = match kind {
+            Kind::DeadLetters => (set.dead_letter_stream(), set.dead_letter_subject()),
+            Kind::Parked => (set.park_stream(), format!("{}.>", set.park_prefix())),
+        };
+        Self { kind, stream: named.map_or(stream, str::to_owned), subject, ours: named.is_none() }
     }
 }
 
-/// What a stream that was found is to the dead letters of a set.
+/// What a stream that was found is to the messages of a set that are put aside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Judgement {
     /// It takes them.
@@ -98,27 +140,37 @@ pub enum Judgement {
     Wrong(String),
 }
 
-/// Our metadata of a stream of dead letters: of whose, and for which subject.
-pub fn metadata_of(wanted: &DeadLetters, us: &StreamOwner) -> BTreeMap<String, String> {
+/// Our metadata of such a stream: of whose, and for which subject.
+pub fn metadata_of(wanted: &Aside, us: &StreamOwner) -> BTreeMap<String, String> {
     BTreeMap::from([
         (metadata::OWNER.to_owned(), us.id.clone()),
         (metadata::OWNER_UID.to_owned(), us.uid.clone()),
-        (DEAD_LETTERS_OF.to_owned(), wanted.subject.clone()),
+        (wanted.kind.metadata().to_owned(), wanted.subject.clone()),
     ])
 }
 
-/// Metadata of a stream of ours for dead letters: their subject.
-pub const DEAD_LETTERS_OF: &str = "lanekeeper.dev/dead-letters";
+fn discards(found: &StreamFound) -> bool {
+    let limits = [found.max_messages, found.max_bytes, found.max_messages_per_subject];
+    found.max_age_seconds > 0 || limits.iter().any(|limit| *limit > 0)
+}
 
-/// Decides about a stream that was found. Limits that somebody gave it are theirs to know.
-pub fn judge(wanted: &DeadLetters, replicas: u32, us: &StreamOwner, found: &StreamFound) -> Judgement {
-    let DeadLetters { stream, subject, ours } = wanted;
+/// Decides about a stream that was found. Limits that somebody gave a stream of dead letters are theirs to know.
+pub fn judge(wanted: &Aside, replicas: u32, us: &StreamOwner, found: &StreamFound) -> Judgement {
+    let Aside { kind, stream, subject, ours } = wanted;
     let wrong = |why: &str| Judgement::Wrong(format!("stream {stream} {why}"));
     if found.sealed {
         return wrong("is sealed and takes nothing any more");
     }
     if found.retention == "interest" {
         return wrong("has retention Interest, which discards what nobody consumes");
+    }
+    if *kind == Kind::Parked && found.retention == "workqueue" {
+        return wrong("has retention WorkQueue, where whoever consumes a parked message removes it");
+    }
+    if *kind == Kind::Parked && !*ours && discards(found) {
+        return wrong(
+            "has limits (max_age, max_msgs, max_bytes or max_msgs_per_subject), and a parked message that is discarded would unlock its key",
+        );
     }
     let taken = SubjectPattern::parse(subject).is_ok_and(|subject| {
         let takes =
@@ -135,9 +187,7 @@ pub fn judge(wanted: &DeadLetters, replicas: u32, us: &StreamOwner, found: &Stre
         };
     }
     if found.metadata.get(metadata::OWNER) != Some(&us.id) {
-        return wrong(
-            "exists and was not made for this set: name another in spec.onExhausted.deadLetter.streamName",
-        );
+        return wrong(&format!("exists and was not made for this set: name another in {}", kind.field()));
     }
     let mut drift = Vec::new();
     let mut check = |field, wanted: String, has: String| {
@@ -148,6 +198,9 @@ pub fn judge(wanted: &DeadLetters, replicas: u32, us: &StreamOwner, found: &Stre
     check("subjects", subject.clone(), found.subjects.join(", "));
     check("num_replicas", replicas.to_string(), found.replicas.to_string());
     check("no_ack", "false".into(), found.no_ack.to_string());
+    if *kind == Kind::Parked {
+        check("limits", "none".into(), if discards(found) { "some" } else { "none" }.to_owned());
+    }
     for (key, value) in metadata_of(wanted, us) {
         let has = found.metadata.get(&key).cloned().unwrap_or_default();
         check("metadata", format!("{key}={value}"), format!("{key}={has}"));
@@ -158,6 +211,24 @@ pub fn judge(wanted: &DeadLetters, replicas: u32, us: &StreamOwner, found: &Stre
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stream_of_parked_messages_takes_all_of_the_sets_subjects_and_is_no_work_queue() {
+        let us = StreamOwner { id: "c/shop/orders".into(), uid: "u".into() };
+        let parked = Aside::new(Kind::Parked, &SetName::new("shop", "orders"), Some("PARK"));
+        assert_eq!(parked.subject, "lanekeeper.park.shop.orders.>");
+        let named = StreamFound { metadata: BTreeMap::new(), ..found(&parked, &us) };
+        assert_eq!(judge(&parked, 1, &us, &named), Judgement::Right);
+        let queue = StreamFound { retention: "workqueue".into(), ..named.clone() };
+        assert!(matches!(judge(&parked, 1, &us, &queue), Judgement::Wrong(why) if why.contains("WorkQueue")));
+        let narrow = StreamFound { subjects: vec!["lanekeeper.park.shop.orders.*".into()], ..named.clone() };
+        assert!(matches!(judge(&parked, 1, &us, &narrow), Judgement::Wrong(_)));
+        let limited = StreamFound { max_age_seconds: 60, ..named };
+        assert!(matches!(judge(&parked, 1, &us, &limited), Judgement::Wrong(why) if why.contains("unlock")));
+        let ours = Aside { ours: true, ..parked };
+        let drifted = StreamFound { max_messages: 9, ..found(&ours, &us) };
+        assert!(matches!(judge(&ours, 1, &us, &drifted), Judgement::Drifted(drift) if drift.len() == 1));
+    }
 
     #[test]
     fn headers_that_servers_act_upon_or_that_would_pass_for_ours_are_not_kept() {
@@ -176,7 +247,7 @@ mod tests {
         }
     }
 
-    fn found(letters: &DeadLetters, us: &StreamOwner) -> StreamFound {
+    fn found(letters: &Aside, us: &StreamOwner) -> StreamFound {
         StreamFound {
             name: letters.stream.clone(),
             created: String::new(),
@@ -204,7 +275,7 @@ mod tests {
     #[test]
     fn a_stream_of_ours_is_repaired_and_one_of_another_set_refused() {
         let us = StreamOwner { id: "c/shop/orders".into(), uid: "u".into() };
-        let letters = DeadLetters::new(&SetName::new("shop", "orders"), None);
+        let letters = Aside::new(Kind::DeadLetters, &SetName::new("shop", "orders"), None);
         let right = found(&letters, &us);
         assert_eq!(judge(&letters, 1, &us, &right), Judgement::Right);
         let drifted = StreamFound { subjects: vec!["x".into()], max_messages: 5, ..right.clone() };
@@ -220,7 +291,7 @@ mod tests {
     #[test]
     fn a_named_stream_has_to_take_the_subject_keep_it_and_say_so() {
         let us = StreamOwner { id: "c/shop/orders".into(), uid: "u".into() };
-        let letters = DeadLetters::new(&SetName::new("shop", "orders"), Some("DEAD"));
+        let letters = Aside::new(Kind::DeadLetters, &SetName::new("shop", "orders"), Some("DEAD"));
         let named = StreamFound { metadata: BTreeMap::new(), replicas: 3, ..found(&letters, &us) };
         let wide = StreamFound { subjects: vec!["a".into(), "lanekeeper.dlq.>".into()], ..named.clone() };
         assert_eq!(judge(&letters, 1, &us, &wide), Judgement::Right);
@@ -237,7 +308,9 @@ mod tests {
     #[test]
     fn the_id_tells_sets_streams_and_lives_of_a_stream_apart() {
         let fence = Fence { stream_incarnation: 2, sequence: 7 };
-        let id = message_id(&SetName::new("shop", "orders"), "ORDERS", fence);
+        let id = message_id(Kind::DeadLetters, &SetName::new("shop", "orders"), "ORDERS", fence);
         assert_eq!(id, "lanekeeper-dlq shop/orders ORDERS 0000000002-00000000000000000007");
+        let id = message_id(Kind::Parked, &SetName::new("shop", "orders"), "ORDERS", fence);
+        assert_eq!(id, "lanekeeper-park shop/orders ORDERS 0000000002-00000000000000000007");
     }
 }
