@@ -113,8 +113,14 @@ pub(super) async fn write(
 
 /// What to do with a lane's key once it was read.
 enum Change {
-    Write(LaneKey),
+    Write(Box<LaneKey>),
     Leave(KeyEvent),
+}
+
+impl Change {
+    fn write(key: LaneKey) -> Self {
+        Self::Write(Box::new(key))
+    }
 }
 
 /// Reads, decides and writes, again and again while others write in between.
@@ -175,7 +181,7 @@ async fn join(
         }
         key.holders.push(holder.clone());
         key.first.get_or_insert_with(|| holder.clone());
-        Change::Write(key)
+        Change::write(key)
     })
     .await;
     match result {
@@ -201,7 +207,7 @@ async fn leave(identity: &Identity, incarnation: u64, excused: Option<Excused>) 
         key.owner.take_if(|owner| owner.holder == *holder);
         key.releasing.take_if(|releasing| releasing == holder);
         key.excused = merged(key.excused, excused);
-        Change::Write(key)
+        Change::write(key)
     })
     .await;
     match result {
@@ -222,7 +228,7 @@ async fn record(identity: &Identity, incarnation: u64, excused: Excused) -> Resu
             return unchanged;
         }
         key.excused = merged;
-        Change::Write(key)
+        Change::write(key)
     })
     .await
     .map(drop)
@@ -239,7 +245,7 @@ async fn own(identity: &Identity, incarnation: u64, pin: &str) -> Result<(), KvE
             return unchanged;
         }
         key.owner = owner;
-        Change::Write(key)
+        Change::write(key)
     })
     .await
     .map(drop)
@@ -249,7 +255,7 @@ async fn claim(identity: &Identity, incarnation: u64) -> KeyEvent {
     let holder = &identity.holder;
     let result = change(identity, incarnation, |found| match found {
         Some(key) if key.may_release(holder) => {
-            Change::Write(LaneKey { releasing: Some(holder.clone()), ..key })
+            Change::write(LaneKey { releasing: Some(holder.clone()), ..key })
         }
         _ => Change::Leave(KeyEvent::Claimed { incarnation, granted: false }),
     })
@@ -267,7 +273,7 @@ async fn claim(identity: &Identity, incarnation: u64) -> KeyEvent {
 async fn unclaim(identity: &Identity, incarnation: u64) -> Result<(), KvError> {
     change(identity, incarnation, |found| match found {
         Some(key) if key.releasing.as_ref() == Some(&identity.holder) => {
-            Change::Write(LaneKey { releasing: None, ..key })
+            Change::write(LaneKey { releasing: None, ..key })
         }
         _ => Change::Leave(KeyEvent::Left { incarnation }),
     })
@@ -278,7 +284,7 @@ async fn unclaim(identity: &Identity, incarnation: u64) -> Result<(), KvError> {
 async fn record_breaker(identity: &Identity, incarnation: u64, sequence: u64) -> Result<(), KvError> {
     change(identity, incarnation, |found| match found {
         Some(key) if key.breaker < Some(sequence) => {
-            Change::Write(LaneKey { breaker: Some(sequence), ..key })
+            Change::write(LaneKey { breaker: Some(sequence), ..key })
         }
         _ => Change::Leave(KeyEvent::Left { incarnation }),
     })
@@ -295,7 +301,7 @@ async fn change_order(
     change(identity, incarnation, |found| {
         let unchanged = Change::Leave(KeyEvent::Left { incarnation });
         let Some(mut key) = found else { return unchanged };
-        if apply(&mut key) { Change::Write(key) } else { unchanged }
+        if apply(&mut key) { Change::write(key) } else { unchanged }
     })
     .await
     .map(drop)

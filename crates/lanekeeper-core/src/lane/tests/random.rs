@@ -66,6 +66,7 @@ enum Trouble {
     ParkOrder(u64, bool),
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "independent facts: any combination of them can be")]
 struct Worker {
     /// Where the server sends what is for this process: another process of its place does not hear of it.
     address: usize,
