@@ -66,6 +66,8 @@ fn build(kind: &str, name: &str) -> PathBuf {
         // The features of the whole workspace, so that nothing is compiled a second time.
         .args(["build", "--workspace", kind, name, "--message-format=json"])
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        // Build scripts of others look at it, and would be run again, with all that needs them.
+        .env_remove("CARGO_MANIFEST_DIR")
         .stderr(Stdio::inherit())
         .output()
         .expect("cargo can be started");

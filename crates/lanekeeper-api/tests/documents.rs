@@ -12,6 +12,7 @@ use std::{fs, path::Path};
 use control_plane::{ControlPlane, root};
 use document::{Document, all, read};
 use lanekeeper_api::{OrderedPartitionSet, condition::ConditionType, invalid, reason::Reason, validate};
+use lanekeeper_core::record::StallKind;
 use serde_json::{Value, json};
 use tables::changed;
 
@@ -192,6 +193,7 @@ fn every_reason_in_the_failure_modes_is_one() {
     for word in page.words().into_iter().filter(camel) {
         let known = Reason::ALL.iter().any(|reason| reason.as_str() == word)
             || ConditionType::ALL.iter().any(|one| one.as_str() == word)
+            || StallKind::ALL.iter().any(|kind| kind.name() == word)
             || ["OrderedPartitionSet", "ResourceQuota", "SIGKILL"].contains(&word);
         assert!(known, "{word} is no reason and no condition");
         found += 1;
