@@ -151,7 +151,7 @@ async fn wait_for_others_to_be_gone(story: &Story) {
 }
 
 /// The versions of everything that the operator could write in the namespace, once they stay the same for a while.
-/// (Not of pods: the kubelet writes those, and the audit log would show an operator that does.)
+/// (Not of pods, nor what the kubelet says of them: it writes those, and the audit log would show an operator that does.)
 async fn settled(story: &Story) -> BTreeMap<String, String> {
     let last = Mutex::new((BTreeMap::new(), Instant::now()));
     wait_until(PODS * 2, "everything to come to rest for 15 s", || async {
@@ -178,6 +178,9 @@ async fn versions(story: &Story) -> BTreeMap<String, String> {
         let (group, plural) = kind.split_once('|').unwrap();
         let path = format!("/{group}/namespaces/{}/{plural}", story.namespace);
         for object in story.kubectl.list(&path).await.unwrap() {
+            if object["reportingController"] == "kubelet" {
+                continue;
+            }
             let metadata = &object["metadata"];
             versions
                 .insert(format!("{plural}/{}", metadata["name"]), metadata["resourceVersion"].to_string());
