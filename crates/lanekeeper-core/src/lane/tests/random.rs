@@ -1,7 +1,9 @@
 //! Two workers of one lane, a server and a network under random trouble: nothing is handled before what
 //! came before it was completed, no invariant breaks, and everything is handled once the trouble ends.
 
+mod effects;
 mod leased;
+mod troubles;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -11,6 +13,7 @@ use std::{
 
 use proptest::prelude::*;
 
+use self::troubles::{PROMPT, Trouble, death, policy, trouble, usual};
 use super::{
     rig::{PARK, WAIT, assignment, key_of, ms, seconds, subjects_of},
     server::{Down, Server, Up},
@@ -18,53 +21,17 @@ use super::{
 use crate::{
     fence::Fence,
     invariants::LaneMonitor,
-    lane::{Backlog, ConsumerFacts, Delivered, Effect, Event, Lane, Note, Options, Outcome, PullStatus},
+    lane::{Backlog, ConsumerFacts, Delivered, Event, Lane, Options, Outcome, PullStatus},
     lease::tests::world::World as Leases,
     order::{MAX_ORDERS, Order, Verb},
     park::{ParkOrder, ParkedMessage},
-    record::{Breaker, ExhaustedPolicy, Holder, Ownership, Park},
+    record::{ExhaustedPolicy, Holder, Ownership, Park},
     release::{self, Seen},
 };
 
 const MESSAGES: u64 = 12;
 /// Messages take turns at so many keys.
 const KEYS: u64 = 3;
-
-#[derive(Debug, Clone)]
-enum Trouble {
-    /// Time passes.
-    Pass(u64),
-    /// The handler of a worker ends.
-    Handled(usize, Outcome),
-    Disconnect(usize),
-    Connect(usize),
-    /// The process is stopped for a while.
-    Freeze(usize, u64),
-    /// Packets of a worker take this long.
-    Slow(usize, u64),
-    /// The process is killed and a new one starts.
-    Kill(usize),
-    /// The same, and somebody releases what it had; each look and request takes its time.
-    Release(usize, [u64; 4]),
-    /// The process is asked to end; a new one starts when it did.
-    Shutdown(usize),
-    Pause(bool),
-    DeleteInHand,
-    /// Somebody takes the pin away, or the consumer's leader changes.
-    Unpin,
-    /// The other streams take nothing, or take it again.
-    Full(bool),
-    /// Somebody orders that a message be tried or skipped, or all up to one.
-    Order {
-        verb: Verb,
-        sequence: u64,
-        whole_key: bool,
-    },
-    /// What workers write of orders is lost, or not any more.
-    Forgetful(bool),
-    /// A person wants what is parked of a key released, or dropped.
-    ParkOrder(u64, bool),
-}
 
 #[expect(clippy::struct_excessive_bools, reason = "independent facts: any combination of them can be")]
 struct Worker {
@@ -315,157 +282,6 @@ impl World {
         assert!(broken.is_empty(), "{broken:?}\n{}", self.history.join("\n"));
         for effect in effects {
             self.carry_out(index, &effect);
-        }
-    }
-
-    fn carry_out(&mut self, index: usize, effect: &Effect) {
-        if let Effect::Note(Note::Dropped { sequence, .. } | Note::ParkedDropped { sequence, .. }) = effect {
-            self.completed.insert(*sequence);
-        }
-        if let Effect::Note(Note::Skipped { sequence, .. }) = effect {
-            let key = key_of(self.subject(*sequence));
-            let covers = |order: &Order| order.verb == Verb::Skip && order.covers(*sequence, &key);
-            assert!(self.ordered.iter().any(covers), "{sequence}: nobody ordered that");
-            if matches!(self.policy, ExhaustedPolicy::DeadLetter { .. }) {
-                assert!(self.server.dead.contains(sequence), "{sequence} is nowhere");
-            }
-            self.completed.insert(*sequence);
-        }
-        match effect {
-            Effect::Claim { incarnation } => {
-                let (incarnation, granted) = (*incarnation, self.claim.is_none_or(|holder| holder == index));
-                if granted {
-                    self.claim = Some(index);
-                }
-                return self.tell(index, Event::Claimed { incarnation, granted });
-            }
-            Effect::Unclaim { .. } => drop(self.claim.take_if(|holder| *holder == index)),
-            Effect::ParkOrderDone { id, .. } => {
-                self.claim.take_if(|holder| *holder == index);
-                self.park_orders.retain(|order| order.id != *id);
-            }
-            _ => {}
-        }
-        let key_of: Option<BTreeSet<u64>> = match effect {
-            Effect::ListParked { key, .. } => {
-                Some((1..=MESSAGES).filter(|sequence| self.key(*sequence) == *key).collect())
-            }
-            _ => None,
-        };
-        let worker = &mut self.workers[index];
-        let sequence = |message: u64| worker.sequences[&message];
-        let up = match effect {
-            Effect::Pull(request) => Up::Pull(request.clone()),
-            Effect::Renew(renewal) => Up::Renew(renewal.clone()),
-            Effect::Unpin => Up::Unpin,
-            Effect::Ack { message, token, pull } => {
-                Up::Ack { sequence: sequence(*message), token: *token, pull: pull.clone() }
-            }
-            Effect::Nak { message, token, delay } => {
-                Up::Nak { sequence: sequence(*message), token: *token, delay: *delay }
-            }
-            Effect::Progress { message, token } => {
-                Up::Progress { sequence: sequence(*message), token: *token }
-            }
-            Effect::DeadLetter { message, token, until, .. } => {
-                assert!(self.now < *until);
-                Up::Publish { sequence: sequence(*message), token: *token }
-            }
-            Effect::Park { message, token, until, .. } => {
-                assert!(self.now < *until);
-                Up::Park { sequence: sequence(*message), token: *token, until: *until }
-            }
-            Effect::LoadParked { token } => Up::Load { token: *token },
-            Effect::ListParked { token, .. } => Up::List { token: *token, of: key_of.unwrap_or_default() },
-            Effect::FetchParked { token, stored } => Up::Fetch { token: *token, stored: *stored },
-            Effect::DeleteParked { token, stored, until } => {
-                assert!(self.now < *until);
-                Up::Delete { token: *token, stored: stored.clone() }
-            }
-            Effect::Inspect { token } if worker.connected => Up::Inspect { token: *token, asked: self.now },
-            Effect::Inspect { token } => return self.tell(index, Event::InspectFailed { token: *token }),
-            Effect::Join { incarnation } => {
-                let incarnation = *incarnation;
-                self.tell(index, Event::Orders { incarnation, orders: self.orders.clone() });
-                self.tell(index, Event::Joined { incarnation, retiring: false, excused: None });
-                return self.tell_park_orders(index);
-            }
-            Effect::Contend { time, .. } => {
-                assert_eq!(*time, WAIT);
-                if let Some(leases) = &mut self.leases {
-                    leases.again(index);
-                    worker.told = None;
-                }
-                return;
-            }
-            Effect::Leave { incarnation, .. } => {
-                self.owner.take_if(|(owner, _)| *owner == index);
-                if let Some(leases) = &mut self.leases {
-                    leases.processes[index].lessee.leave();
-                }
-                self.claim.take_if(|holder| *holder == index);
-                return self.tell(index, Event::Left { incarnation: *incarnation });
-            }
-            Effect::Handle { message, .. } => {
-                let sequence = sequence(*message);
-                worker.running = Some(sequence);
-                worker.running_parked = false;
-                worker.running_with = worker.pins.get(message).cloned();
-                self.one_at_a_time();
-                return self.check_start(sequence, false);
-            }
-            Effect::HandleParked { message, .. } => {
-                let sequence = sequence(*message);
-                worker.running = Some(sequence);
-                worker.running_parked = true;
-                worker.running_with = None;
-                self.one_of_a_key();
-                return self.check_start(sequence, true);
-            }
-            Effect::Cancel => {
-                worker.running = None;
-                worker.running_with = None;
-                return;
-            }
-            Effect::Exit => {
-                worker.exited = true;
-                return;
-            }
-            Effect::Own { pin, .. } => {
-                worker.noted = Some(Arc::clone(pin));
-                self.owner = Some((index, Arc::clone(pin)));
-                return;
-            }
-            Effect::Report(report) => {
-                worker.stalled = report.stalled.is_some();
-                let alarm = worker.stalled && self.never_stalled;
-                assert!(!alarm, "worker {index}: {report:?}\n{}", self.history.join("\n"));
-                return;
-            }
-            Effect::Breaker { .. }
-            | Effect::Claim { .. }
-            | Effect::Unclaim { .. }
-            | Effect::ParkOrderDone { .. }
-            | Effect::Excuse { .. }
-            | Effect::Forget { .. }
-            | Effect::Note(_) => return,
-            Effect::OrderBegun { id, .. } => {
-                if !self.forgetful {
-                    let begun = self.orders.iter_mut().filter(|order| order.id == *id);
-                    begun.for_each(|order| order.begun = true);
-                }
-                return;
-            }
-            Effect::OrderEnded { result, .. } => {
-                if !self.forgetful {
-                    self.orders.retain(|order| order.id != result.id);
-                }
-                return;
-            }
-        };
-        if worker.connected {
-            let at = (self.now + worker.delay).max(worker.up.back().map_or(Duration::ZERO, |last| last.0));
-            worker.up.push_back((at, up));
         }
     }
 
@@ -804,105 +620,6 @@ fn due<T>(packets: &mut VecDeque<(Duration, T)>, now: Duration) -> Option<T> {
     } else {
         None
     }
-}
-
-fn trouble() -> impl Strategy<Value = Trouble> {
-    let worker = 0usize..2;
-    let outcome = prop_oneof![
-        6 => Just(Outcome::Done),
-        1 => Just(Outcome::Retry { reason: "no".into(), after: None }),
-        1 => Just(Outcome::Permanent { reason: "400".into() }),
-        1 => Just(Outcome::Wait { reason: "503".into(), after: seconds(2) }),
-        1 => Just(Outcome::Unreachable { reason: "refused".into() }),
-    ];
-    prop_oneof![
-        8 => prop_oneof![1u64..100, 100u64..3_000, 3_000u64..20_000].prop_map(Trouble::Pass),
-        10 => (worker.clone(), outcome).prop_map(|(worker, outcome)| Trouble::Handled(worker, outcome)),
-        1 => worker.clone().prop_map(Trouble::Disconnect),
-        2 => worker.clone().prop_map(Trouble::Connect),
-        1 => (worker.clone(), 1_000u64..40_000).prop_map(|(worker, time)| Trouble::Freeze(worker, time)),
-        1 => (worker.clone(), prop_oneof![Just(1u64), 1u64..20_000]).prop_map(|(w, time)| Trouble::Slow(w, time)),
-        1 => worker.clone().prop_map(Trouble::Kill),
-        1 => worker.prop_map(Trouble::Shutdown),
-        1 => any::<bool>().prop_map(Trouble::Pause),
-        1 => Just(Trouble::DeleteInHand),
-        1 => Just(Trouble::Unpin),
-        1 => any::<bool>().prop_map(Trouble::Full),
-        2 => order(),
-        1 => any::<bool>().prop_map(Trouble::Forgetful),
-        2 => (0..KEYS, prop::bool::weighted(0.2)).prop_map(|(of, drop)| Trouble::ParkOrder(of, drop)),
-    ]
-}
-
-/// What is usual, or is over by itself before anybody must hear of it.
-fn usual() -> impl Strategy<Value = Trouble> {
-    let worker = 0usize..2;
-    let outcome = prop_oneof![
-        3 => Just(Outcome::Done),
-        2 => Just(Outcome::Retry { reason: "no".into(), after: None }),
-        1 => Just(Outcome::Retry { reason: "later".into(), after: Some(seconds(20)) }),
-        1 => Just(Outcome::Permanent { reason: "400".into() }),
-        1 => Just(Outcome::Wait { reason: "503".into(), after: seconds(60) }),
-    ];
-    prop_oneof![
-        8 => prop_oneof![1u64..3_000, 3_000u64..60_000].prop_map(Trouble::Pass),
-        4 => (worker.clone(), outcome).prop_map(|(worker, outcome)| Trouble::Handled(worker, outcome)),
-        2 => (worker, 1_000u64..60_000).prop_map(|(worker, time)| Trouble::Freeze(worker, time)),
-        2 => Just(Trouble::Unpin),
-        1 => Just(Trouble::DeleteInHand),
-        1 => any::<bool>().prop_map(Trouble::Pause),
-    ]
-}
-
-fn order() -> impl Strategy<Value = Trouble> {
-    let what = prop_oneof![
-        Just((Verb::Retry, false)),
-        Just((Verb::Skip, false)),
-        Just((Verb::Skip, true)),
-        Just((Verb::Other("praise".into()), false)),
-    ];
-    (what, 1..=MESSAGES).prop_map(|((verb, whole_key), sequence)| Trouble::Order {
-        verb,
-        sequence,
-        whole_key,
-    })
-}
-
-/// Milliseconds that a step of a release may take without being late.
-const PROMPT: u64 = 50;
-
-/// What happens to workers, without anything that breaks one of the two locks by itself.
-fn death() -> impl Strategy<Value = Trouble> {
-    let worker = 0usize..3;
-    let time = || prop_oneof![3 => 1u64..50, 1 => 1u64..40_000];
-    let outcome = prop_oneof![
-        6 => Just(Outcome::Done),
-        1 => Just(Outcome::Retry { reason: "no".into(), after: None }),
-        1 => Just(Outcome::Wait { reason: "503".into(), after: seconds(2) }),
-    ];
-    prop_oneof![
-        8 => prop_oneof![1u64..100, 100u64..3_000, 3_000u64..20_000].prop_map(Trouble::Pass),
-        6 => (worker.clone(), outcome).prop_map(|(worker, outcome)| Trouble::Handled(worker, outcome)),
-        3 => (worker.clone(), [time(), time(), time(), time()])
-            .prop_map(|(worker, times)| Trouble::Release(worker, times)),
-        1 => worker.clone().prop_map(Trouble::Kill),
-        1 => (worker, 1_000u64..40_000).prop_map(|(worker, time)| Trouble::Freeze(worker, time)),
-    ]
-}
-
-fn policy() -> impl Strategy<Value = ExhaustedPolicy> {
-    let breaker = (1u32..6, prop_oneof![Just(5u64), Just(600)])
-        .prop_map(|(max_exhausted, window_seconds)| Breaker { max_exhausted, window_seconds });
-    let dead_letter = |breaker| {
-        let (stream, subject) = ("DEAD".to_owned(), "dead".to_owned());
-        ExhaustedPolicy::DeadLetter { stream, subject, breaker }
-    };
-    prop_oneof![
-        1 => Just(ExhaustedPolicy::Block),
-        2 => breaker.clone().prop_map(dead_letter),
-        3 => breaker.clone().prop_map(|breaker| ExhaustedPolicy::ParkKey { breaker }),
-        1 => breaker.prop_map(|breaker| ExhaustedPolicy::Drop { breaker }),
-    ]
 }
 
 proptest! {

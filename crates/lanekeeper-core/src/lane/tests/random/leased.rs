@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Leases, MESSAGES, Worker, World, death, policy, trouble};
+use super::{
+    Leases, MESSAGES, Worker, World,
+    troubles::{death, policy, trouble},
+};
 use crate::{lane::Event, record::ExhaustedPolicy};
 
 impl World {
