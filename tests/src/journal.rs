@@ -182,6 +182,7 @@ fn handling(entry: &Entry) -> journal::Entry {
         pod: entry.pod.clone(),
         instance: String::new(),
         handling: 0,
+        batch: None,
         key: entry.key.clone(),
         subject: String::new(),
         fence: place(entry.number),

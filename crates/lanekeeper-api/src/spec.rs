@@ -8,6 +8,7 @@
 #![allow(unreachable_pub)]
 
 pub mod consumer;
+pub mod delivery;
 pub mod mapping;
 pub mod nats;
 pub mod rescale;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     consumer::{Breaker, Consumer, DeadLetter, ExhaustedPolicy, OnExhausted, Ownership, Park, Retry, Start},
+    delivery::{DEFAULT_WINDOW, Delivery, DeliveryMode},
     mapping::Mapping,
     nats::{ClientSecretRef, Nats, SecretKeyRef, Tls},
     rescale::Rescale,
@@ -76,6 +78,10 @@ use crate::{crd::rule, status::OrderedPartitionSetStatus};
     validation = rule(
         "self.partitions <= self.mapping.maxPartitions",
         "spec.partitions: must be at most spec.mapping.maxPartitions"
+    ),
+    validation = rule(
+        "self.consumer.ownership != 'Lease' || self.delivery.mode == 'Serial'",
+        "spec.delivery.mode: must be Serial where spec.consumer.ownership is Lease: the other modes need a pin"
     ),
     validation = rule(
         "self.stream.name == oldSelf.stream.name",
@@ -140,6 +146,10 @@ pub struct OrderedPartitionSetSpec {
     /// The consumers of the lanes.
     #[serde(default)]
     pub consumer: Consumer,
+
+    /// How a lane gets its messages.
+    #[serde(default)]
+    pub delivery: Delivery,
 
     /// Retrying a message that failed.
     #[serde(default)]

@@ -4,6 +4,7 @@
 //! version may have let a set through, because the rules there cannot see everything, and because the rest of
 //! the operator should get values that cannot be wrong. Pure: nothing is asked of any server.
 
+mod delivery;
 mod exhausted;
 mod journal;
 mod mapping;
@@ -206,6 +207,7 @@ fn settings(
         },
         on_exhausted,
         park,
+        delivery: delivery::check(&spec.delivery, spec.consumer.ownership, findings),
         paused: spec.paused,
         journal: journal::check(spec.worker.journal.as_ref(), &spec.stream, findings),
     }

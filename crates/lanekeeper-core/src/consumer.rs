@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use crate::{mapping::Mapping, subject::SubjectPattern};
+use crate::{mapping::Mapping, record::Delivery, subject::SubjectPattern};
 
 /// Metadata keys that a lane's consumer carries, so that a lost record can be rebuilt from consumers.
 pub mod metadata {
@@ -53,7 +53,7 @@ pub fn pin(ack_wait_milliseconds: u64) -> BTreeMap<&'static str, String> {
 }
 
 /// The consumer that a lane needs. Everything that is not named here must be off: no delivery limit, no
-/// backoff list, no inactivity limit, not paused, explicit acks, one message at a time, pull.
+/// backoff list, no inactivity limit, not paused, explicit acks, pull; as many messages out as the delivery says.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ConsumerSpec {
     /// Durable name.
@@ -62,6 +62,8 @@ pub struct ConsumerSpec {
     pub filter: String,
     /// First stream sequence; `None` delivers all that the stream has.
     pub start: Option<u64>,
+    /// How it gives messages out.
+    pub delivery: Delivery,
     /// The server's deadline.
     pub ack_wait_milliseconds: u64,
     /// Whether the server pins it to one worker.
@@ -167,7 +169,7 @@ pub fn drift(wanted: &ConsumerSpec, found: &ConsumerFound) -> Vec<Drift> {
         }
     };
     // First what breaks order at once: several messages out, messages skipped.
-    check("max_ack_pending", true, "1".into(), found.max_ack_pending.to_string());
+    check("max_ack_pending", true, wanted.delivery.most_out().to_string(), found.max_ack_pending.to_string());
     check("max_deliver", true, "-1".into(), found.max_deliver.to_string());
     check("ack_policy", false, "explicit".into(), found.ack_policy.clone());
     check("deliver_subject", false, "none".into(), if found.push { "set" } else { "none" }.into());

@@ -68,6 +68,70 @@ pub struct Floor {
     pub sequence: u64,
 }
 
+/// How a lane's messages are given out. It is part of a lane for life, so another one is for a successor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Mode {
+    /// One at a time, each acknowledgement confirmed.
+    #[default]
+    Serial,
+    /// Several are out, handled one after another.
+    Pipelined,
+    /// Several are out, and handled together.
+    Batch,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_serial(mode: &Mode) -> bool {
+    *mode == Mode::Serial
+}
+
+/// How a lane gets its messages, with what can be changed in place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(tag = "mode", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Delivery {
+    /// One at a time, each acknowledgement confirmed.
+    #[default]
+    Serial,
+    /// Several are on hand, handled one after another in the order of the stream; acknowledgements are confirmed together.
+    Pipelined {
+        /// How many messages may be out at once; so many may be handled again after a crash.
+        window: u32,
+    },
+    /// The same, but the handler is given several at once: they succeed or fail together.
+    Batch {
+        /// How many messages may be out at once; so many may be handled again after a crash.
+        window: u32,
+        /// How many the handler is given at once, at most; no more than the window.
+        most: u32,
+        /// How long fewer wait for others.
+        wait_milliseconds: u64,
+    },
+}
+
+impl Delivery {
+    /// What of it a lane has for life.
+    pub fn mode(self) -> Mode {
+        match self {
+            Self::Serial => Mode::Serial,
+            Self::Pipelined { .. } => Mode::Pipelined,
+            Self::Batch { .. } => Mode::Batch,
+        }
+    }
+
+    /// How many messages the server may have out at once.
+    pub fn most_out(self) -> u32 {
+        match self {
+            Self::Serial => 1,
+            Self::Pipelined { window } | Self::Batch { window, .. } => window,
+        }
+    }
+
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// One incarnation of a partition, in the record.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -82,6 +146,9 @@ pub struct LaneRecord {
     /// Who has its messages.
     #[serde(default)]
     pub ownership: Ownership,
+    /// How its consumer gives messages out.
+    #[serde(default, skip_serializing_if = "is_serial")]
+    pub mode: Mode,
     /// The first stream sequence it serves; 1 means from the beginning.
     pub start: u64,
     /// Floors of predecessors at or above `start`: what they cover is acknowledged without a handler.
@@ -317,6 +384,9 @@ pub struct LaneSettings {
     /// Where messages are parked, once the set had a policy that parks any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub park: Option<Park>,
+    /// How messages come.
+    #[serde(default, skip_serializing_if = "Delivery::is_default")]
+    pub delivery: Delivery,
     /// Lanes stop after the message in hand.
     #[serde(default)]
     pub paused: bool,

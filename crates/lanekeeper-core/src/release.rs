@@ -50,6 +50,12 @@ pub fn may_give_back(before: &Seen, after: &Seen) -> bool {
     after.ack_pending == 1 && after.consumer_sequence == before.consumer_sequence && after.pin.is_empty()
 }
 
+/// The same for a pipelined lane, of which several messages may be out. A late one does no harm there either: it brings a
+/// message to whoever is pinned, and a pipelined lane knows what it has.
+pub fn may_give_all_back(before: &Seen, after: &Seen) -> bool {
+    after.ack_pending > 0 && after.consumer_sequence == before.consumer_sequence && after.pin.is_empty()
+}
+
 /// The worker that had the lane's messages and is gone, if the key proves that.
 pub fn evidence<'a>(key: &'a LaneKey, us: &Holder) -> Option<&'a Owned> {
     let owner = key.owner.as_ref()?;
@@ -107,6 +113,7 @@ mod tests {
             Seen { consumer_sequence: 8, ..after.clone() },
         ] {
             assert!(!may_give_back(&before, &other), "{other:?}");
+            assert_eq!(may_give_all_back(&before, &other), other.ack_pending == 2, "{other:?}");
         }
     }
 }

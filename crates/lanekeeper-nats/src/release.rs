@@ -5,7 +5,7 @@ use lanekeeper_core::{
     consumer::GROUP,
     lease::{Lease, Terms},
     record::Holder,
-    release::{Seen, may_give_back, may_unpin},
+    release::{Seen, may_give_all_back, may_give_back, may_unpin},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -14,6 +14,7 @@ use crate::{
     api::ApiError,
     connection::Connection,
     kv::{Bucket, KvError},
+    lane::Inspector,
     lease,
 };
 
@@ -26,6 +27,8 @@ pub enum Released {
     Ownership,
     /// Pin or lease, and the message with this stream sequence.
     Message(u64),
+    /// The pin and so many messages of a pipelined lane.
+    Messages(usize),
 }
 
 /// Why it is not known whether anything was taken away. Then it lapses by itself.
@@ -63,32 +66,66 @@ impl Target<'_> {
         ReleaseError { stream: self.stream.to_owned(), consumer: self.consumer.to_owned(), error }
     }
 
-    async fn look(&self) -> Result<Seen, ReleaseError> {
+    async fn look(&self) -> Result<Info, ReleaseError> {
         let operation = format!("CONSUMER.INFO.{}.{}", self.stream, self.consumer);
         let info = self.connection.api::<Info>(&operation, &()).await;
-        Ok(info.map_err(|error| self.failed(ReleaseCause::Api(error)))?.seen())
+        info.map_err(|error| self.failed(ReleaseCause::Api(error)))
     }
 
     /// What is out is given back, if it is what was out before.
     async fn give_back(&self, before: &Seen) -> Result<Released, ReleaseError> {
-        if !may_give_back(before, &self.look().await?) {
+        let info = self.look().await?;
+        if info.config.max_ack_pending != 1 {
+            return Ok(self.give_all_back(before, info).await);
+        }
+        if !may_give_back(before, &info.seen()) {
             return Ok(Released::Ownership);
         }
+        let sequence = before.stream_sequence;
+        let sent = self.nak(sequence, before.consumer_sequence).await;
+        Ok(if sent { Released::Message(sequence) } else { Released::Ownership })
+    }
+
+    /// The same for all that a lane of a windowed mode had. Which messages those are only the stream knows; without the right
+    /// to ask it they lapse by themselves.
+    async fn give_all_back(&self, before: &Seen, info: Info) -> Released {
+        let (floor, filter) = (info.ack_floor.stream_seq, info.config.filter_subject.clone());
+        let after = info.seen();
+        if !may_give_all_back(before, &after) {
+            return Released::Ownership;
+        }
+        let Self { connection, stream, consumer } = self;
+        let inspector = Inspector::new((*connection).clone());
+        let out = match inspector.list(stream, &filter, floor, after.stream_sequence).await {
+            Ok(out) => out,
+            Err(error) => {
+                tracing::warn!(%error, consumer, "what a worker had that is gone cannot be looked up: it lapses by itself");
+                return Released::Ownership;
+            }
+        };
+        for sequence in &out {
+            if !self.nak(*sequence, before.consumer_sequence).await {
+                return Released::Ownership;
+            }
+        }
+        Released::Messages(out.len())
+    }
+
+    /// Whether it was sent; if not, the client is closed: this process is about to end.
+    async fn nak(&self, sequence: u64, delivery: u64) -> bool {
         let Self { connection, stream, consumer } = self;
         // The server looks at the two sequences alone (measured on 2.11, 2.12 and 2.15).
-        let (sequence, delivery) = (before.stream_sequence, before.consumer_sequence);
         let ack = format!("$JS.ACK.{stream}.{consumer}.1.{sequence}.{delivery}.0.0");
-        match connection.client().publish(ack, "-NAK".into()).await {
-            Ok(()) => Ok(Released::Message(sequence)),
-            // The client is closed: this process is about to end.
-            Err(_) => Ok(Released::Ownership),
-        }
+        connection.client().publish(ack, "-NAK".into()).await.is_ok()
     }
 }
 
 #[derive(Deserialize)]
 struct Info {
+    config: Config,
     delivered: Delivered,
+    #[serde(default)]
+    ack_floor: Delivered,
     #[serde(default)]
     num_ack_pending: u64,
     #[serde(default)]
@@ -96,6 +133,14 @@ struct Info {
 }
 
 #[derive(Deserialize)]
+struct Config {
+    #[serde(default)]
+    max_ack_pending: i64,
+    #[serde(default)]
+    filter_subject: String,
+}
+
+#[derive(Default, Deserialize)]
 struct Delivered {
     #[serde(default)]
     consumer_seq: u64,
@@ -122,7 +167,7 @@ impl Info {
 
 /// Releases what the worker with this pin had. To be called by one worker, once, with evidence of that one's end.
 pub async fn release(target: Target<'_>, pin: &str) -> Result<Released, ReleaseError> {
-    let before = target.look().await?;
+    let before = target.look().await?.seen();
     if !may_unpin(pin, &before) {
         return Ok(Released::Nothing);
     }
@@ -143,7 +188,7 @@ pub async fn release_lease(
     let failed = |error| target.failed(ReleaseCause::Lease(error));
     let found = lease::read(bucket, key).await.map_err(failed)?;
     let Some(held) = found.lease.filter(|lease| lease.is_of(dead)) else { return Ok(Released::Nothing) };
-    let before = target.look().await?;
+    let before = target.look().await?.seen();
     let free = bucket.json(key, &Lease::free(held.nonce, terms)).map_err(failed)?;
     match bucket.update(key, free, found.revision).await {
         Ok(_) => target.give_back(&before).await,

@@ -118,7 +118,7 @@ pub(crate) mod tests {
     use bytes::Bytes;
     use lanekeeper_core::{
         mapping::Mapping,
-        record::{Assignment, ExhaustedPolicy, LaneSettings, Ownership, Retry, VERSION},
+        record::{Assignment, Delivery as How, ExhaustedPolicy, LaneSettings, Ownership, Retry, VERSION},
         share::Share,
         subject::SubjectPattern,
     };
@@ -142,6 +142,7 @@ pub(crate) mod tests {
             retry,
             on_exhausted: ExhaustedPolicy::Block,
             park: None,
+            delivery: How::Serial,
             paused: false,
             journal: None,
         };
@@ -162,6 +163,7 @@ pub(crate) mod tests {
             subject: stored.into(),
             ack: ack.into(),
             sequence: 42,
+            consumer_sequence: 7,
             deliveries: 1,
             published: std::time::Duration::from_nanos(1_700_000_000_123_456_789),
             pending: 0,

@@ -2,6 +2,7 @@
 
 mod effects;
 mod look;
+mod shelf;
 
 use std::{
     collections::BTreeSet,
@@ -31,8 +32,9 @@ use tokio::{
 };
 use tracing::Instrument;
 
+use self::shelf::{Known, Shelf};
 use crate::{
-    handler::{Handler, HandlerError},
+    handler::{BatchHandler, HandlerError},
     hot::Hot,
     journal::Journal,
     keys::{Identity, KeyCommand, KeyEvent, Keys},
@@ -48,6 +50,8 @@ const AFTER_HANDLER: Duration = Duration::from_secs(10);
 const DEFAULT_GRACE: Duration = Duration::from_secs(25);
 /// A connection on which nothing was heard for this long, though something was asked, is made anew.
 const SILENCE: Duration = Duration::from_secs(8);
+/// After so many arrivals everything else has its turn.
+const TOGETHER: usize = 64;
 
 type Running = Pin<Box<dyn Future<Output = Result<(), HandlerError>> + Send>>;
 
@@ -70,6 +74,13 @@ enum Background {
     Failed {
         token: u64,
     },
+    Listed {
+        token: u64,
+        sequences: Vec<u64>,
+    },
+    ListFailed {
+        token: u64,
+    },
     /// What became of a message that is put aside.
     Aside {
         token: u64,
@@ -88,13 +99,6 @@ enum Parked {
     List(Vec<ParkedMessage>),
     Fetched(Option<Box<Message>>),
     Deleted,
-}
-
-/// A message that the lane has not forgotten yet.
-struct Known {
-    id: u64,
-    delivery: Delivery,
-    assignment: Arc<Assignment>,
 }
 
 /// Everything that the loop owns.
@@ -116,14 +120,13 @@ pub(crate) struct Driver<H> {
     assignment: Option<Arc<Assignment>>,
     /// Of the first assignment: the pod's grace was made for it, and does not change with later ones.
     handler_timeout: Option<u64>,
-    known: Vec<Known>,
+    known: Shelf,
     /// The parked message that is being released, under its number.
     unparked: Option<(u64, Box<Message>)>,
-    arrived: u64,
     running: Option<Running>,
     running_since: Duration,
-    /// Of the message whose handler runs.
-    running_key: Option<String>,
+    /// Of the messages whose handler runs.
+    running_keys: Vec<String>,
     /// When the present event happened: the clock is read once for each.
     now: Duration,
     background: (mpsc::UnboundedSender<Background>, mpsc::UnboundedReceiver<Background>),
@@ -152,7 +155,7 @@ pub(crate) struct Parts<H> {
     pub(crate) grace: Option<Duration>,
 }
 
-impl<H: Handler> Driver<H> {
+impl<H: BatchHandler> Driver<H> {
     pub(crate) fn new(parts: Parts<H>) -> Self {
         let now = Instant::now();
         Self {
@@ -171,12 +174,11 @@ impl<H: Handler> Driver<H> {
             start: now,
             assignment: None,
             handler_timeout: None,
-            known: Vec::new(),
+            known: Shelf::default(),
             unparked: None,
-            arrived: 0,
             running: None,
             running_since: Duration::ZERO,
-            running_key: None,
+            running_keys: Vec::new(),
             now: Duration::ZERO,
             background: mpsc::unbounded_channel(),
             heard: now,
@@ -217,11 +219,19 @@ impl<H: Handler> Driver<H> {
                 Some(event) = self.background.1.recv() => self.in_background(event).await,
                 () = &mut timer => self.tell(Event::Tick).await,
             }
-            // Many handlings end at once; they need no turn of the loop.
+            self.go_on_at_once().await;
+            self.arm(timer.as_mut());
+        }
+    }
+
+    /// Many handlings end at once, and many messages arrive together; they need no turn of the loop each.
+    async fn go_on_at_once(&mut self) {
+        for _ in 0..TOGETHER {
             while let Some(result) = self.running.as_mut().and_then(FutureExt::now_or_never) {
                 self.handled(result).await;
             }
-            self.arm(timer.as_mut());
+            let Some(Some(arrival)) = self.link.next().now_or_never() else { return };
+            self.arrived(arrival).await;
         }
     }
 
@@ -298,8 +308,10 @@ impl<H: Handler> Driver<H> {
     fn stopped_running(&mut self) -> Duration {
         self.running = None;
         let took = self.start.elapsed().saturating_sub(self.running_since);
-        if let Some(key) = self.running_key.take() {
-            self.hot.add(&key, took);
+        // Nobody knows more than that the messages of a batch took so long together.
+        let each = took / u32::try_from(self.running_keys.len()).unwrap_or(u32::MAX).max(1);
+        for key in self.running_keys.drain(..) {
+            self.hot.add(&key, each);
         }
         took
     }
@@ -319,19 +331,21 @@ impl<H: Handler> Driver<H> {
         }
     }
 
-    async fn delivered(&mut self, pull: u64, delivery: Delivery) {
+    async fn delivered(&mut self, pull: u64, mut delivery: Delivery) {
         // What comes for a lane that was left is the lane's to drop, so it is told all the same.
         let Some(assignment) = self.lane.serving().or(self.assignment.as_ref()).cloned() else { return };
         let (sequence, deliveries) = (delivery.sequence, delivery.deliveries);
-        self.metrics.set_lag(delivery.pending + 1);
-        self.metrics.set_head(Some(delivery.published));
-        self.arrived += 1;
-        let message = self.arrived;
-        let (subject, pin) = (delivery.subject.clone(), delivery.pin.clone());
-        let pin = pin.as_deref();
-        self.known.push(Known { id: message, delivery, assignment });
-        let subject = &subject;
-        self.tell(Event::Delivered(Delivered { message, pull, sequence, deliveries, subject, pin })).await;
+        let behind = self.lane.behind() as u64;
+        self.metrics.set_lag(delivery.pending + 1 + behind);
+        if behind == 0 && self.running.is_none() {
+            self.metrics.set_head(Some(delivery.published));
+        }
+        let (subject, pin) = (delivery.subject.clone(), delivery.pin.take());
+        let (subject, pin) = (&*subject, pin.as_deref());
+        let consumer_sequence = delivery.consumer_sequence;
+        let message = self.known.put(Known { delivery, assignment });
+        let delivered = Delivered { message, pull, sequence, consumer_sequence, deliveries, subject, pin };
+        self.tell(Event::Delivered(delivered)).await;
     }
 
     async fn key_event(&mut self, event: KeyEvent) {
@@ -378,6 +392,8 @@ impl<H: Handler> Driver<H> {
                     self.tell(Event::Backlog(backlog)).await;
                 }
             }
+            Background::Listed { token, sequences } => self.tell(Event::Listed { token, sequences }).await,
+            Background::ListFailed { token } => self.tell(Event::ListFailed { token }).await,
             Background::Aside { token, result: Ok(sequence) } => {
                 tracing::debug!(sequence, "what is put aside is stored");
                 self.tell(Event::Stored { token }).await;
@@ -443,9 +459,9 @@ impl<H: Handler> Driver<H> {
             Ok(Parked::List(messages)) => Event::ParkedListed { token, messages },
             Ok(Parked::Fetched(None)) => Event::ParkedFetched { token, message: None },
             Ok(Parked::Fetched(Some(message))) => {
-                self.arrived += 1;
-                self.unparked = Some((self.arrived, message));
-                Event::ParkedFetched { token, message: Some(self.arrived) }
+                let number = self.known.number();
+                self.unparked = Some((number, message));
+                Event::ParkedFetched { token, message: Some(number) }
             }
             Ok(Parked::Deleted) => Event::ParkedDeleted { token },
             Err(error) => Event::ParkFailed { token, reason: error.to_string() },
@@ -470,6 +486,44 @@ impl<H: Handler> Driver<H> {
             // Nobody listens when the process ends.
             let _ = answers.send(Background::Parked { token, result });
         });
+    }
+
+    /// Asks the stream in the background; the answer comes as an event.
+    fn list(&self, token: u64, after: u64, until: u64) {
+        let (inspector, stream, answers) =
+            (self.inspector.clone(), self.stream.clone(), self.background.0.clone());
+        let filter = self.lane.serving().map(|assignment| assignment.filter.clone()).unwrap_or_default();
+        let list = async move {
+            let answer = match inspector.list(&stream, &filter, after, until).await {
+                Ok(sequences) => Background::Listed { token, sequences },
+                Err(error) => {
+                    tracing::warn!(%error, "what is out cannot be looked up in the stream: the lane waits");
+                    Background::ListFailed { token }
+                }
+            };
+            // Nobody listens when the process ends.
+            let _ = answers.send(answer);
+        };
+        tokio::spawn(list.in_current_span());
+    }
+
+    /// In the background; whether it was done shows when the consumer is looked at next.
+    fn ack_gone(&self, sequences: Vec<u64>, consumer_sequence: u64) {
+        let Some(consumer) = self.lane.serving().map(|assignment| assignment.consumer.clone()) else {
+            return;
+        };
+        let (inspector, stream) = (self.inspector.clone(), self.stream.clone());
+        let acknowledge = async move {
+            match inspector.ack_gone(&stream, &consumer, &sequences, consumer_sequence).await {
+                Ok(gone) => {
+                    tracing::info!(gone, "acknowledged what was deleted from the stream while it was out");
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "what was deleted from the stream may still count as out");
+                }
+            }
+        };
+        tokio::spawn(acknowledge.in_current_span());
     }
 
     /// Publishes in the background; the answer comes as an event.

@@ -6,7 +6,6 @@
 
 mod answer;
 mod child;
-mod event;
 mod keeper;
 mod lines;
 mod log;
@@ -24,7 +23,8 @@ use tracing::Instrument;
 
 use self::keeper::{Health, Job, Keeper, Request};
 use crate::{
-    handler::{Handler, HandlerError},
+    event::Event,
+    handler::{BatchHandler, Handler, HandlerError},
     message::Message,
 };
 
@@ -97,15 +97,23 @@ fn is_shared(name: &OsString) -> bool {
     SHARED.contains(&name)
 }
 
+impl ExecHandler {
+    /// One line, with its line feed, and its answer.
+    async fn exchange(&self, id: String, line: serde_json::Result<Vec<u8>>) -> Result<(), HandlerError> {
+        let gone = || HandlerError::Unreachable { reason: "the handler's program was closed".to_owned() };
+        let mut line = line.map_err(|error| HandlerError::permanent(error.to_string()))?;
+        line.push(b'\n');
+        let (reply, answer) = oneshot::channel();
+        self.jobs.send(Job::Handle(Request { id, line, reply })).map_err(|_| gone())?;
+        answer.await.unwrap_or_else(|_| Err(gone()))
+    }
+}
+
 impl Handler for ExecHandler {
     async fn handle(&self, message: &Message) -> Result<(), HandlerError> {
-        let gone = || HandlerError::Unreachable { reason: "the handler's program was closed".to_owned() };
-        let event = event::Event::new(message);
-        let line = event.line().map_err(|error| HandlerError::permanent(error.to_string()))?;
-        let (reply, answer) = oneshot::channel();
-        let request = Request { id: event.id, line, reply };
-        self.jobs.send(Job::Handle(request)).map_err(|_| gone())?;
-        answer.await.unwrap_or_else(|_| Err(gone()))
+        let event = Event::for_program(message);
+        let line = serde_json::to_vec(&event);
+        self.exchange(event.id, line).await
     }
 
     async fn reachable(&self) -> Result<(), String> {
@@ -123,6 +131,16 @@ impl Handler for ExecHandler {
             let in_time = timeout(CLOSING, closed).await.is_ok();
             tracing::debug!(in_time, took = ?start.elapsed(), "the handler's program was closed");
         }
+    }
+}
+
+/// A line is a list of events, also of one, and the answer has the id of the first.
+impl BatchHandler for ExecHandler {
+    async fn handle_batch(&self, messages: &[Message]) -> Result<(), HandlerError> {
+        let events: Vec<Event<'_>> = messages.iter().map(Event::for_program).collect();
+        let line = serde_json::to_vec(&events);
+        let id = events.into_iter().next().map(|event| event.id).unwrap_or_default();
+        self.exchange(id, line).await
     }
 }
 

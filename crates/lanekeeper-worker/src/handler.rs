@@ -1,6 +1,6 @@
 //! What handles the messages.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{future::Future, slice, sync::Arc, time::Duration};
 
 use crate::message::Message;
 
@@ -85,6 +85,51 @@ impl<H: Handler> Handler for Arc<H> {
     }
 }
 
+/// A handler that takes several messages at once, in order, where the set's `delivery.mode` is `Batch`. In the other modes
+/// it gets them one at a time by [`Handler::handle`], which may well call [`BatchHandler::handle_batch`] with one message.
+///
+/// What is said of [`Handler`] is true here too. The messages succeed or fail together: after an error all of them come
+/// again, as the same batch, so the handler does all or nothing (a transaction), or recognises what it has done by
+/// [`Message::fence`]. The messages of a batch without attempts left come once more, in batches of one.
+pub trait BatchHandler: Handler {
+    /// Handles these messages; there is at least one.
+    fn handle_batch(&self, messages: &[Message]) -> impl Future<Output = Result<(), HandlerError>> + Send;
+}
+
+/// A shared handler is one.
+impl<H: BatchHandler> BatchHandler for Arc<H> {
+    async fn handle_batch(&self, messages: &[Message]) -> Result<(), HandlerError> {
+        H::handle_batch(self, messages).await
+    }
+}
+
+/// A handler that knows no batches, for a lane that is told so.
+#[derive(Debug)]
+pub(crate) struct OneByOne<H>(pub(crate) H);
+
+impl<H: Handler> Handler for OneByOne<H> {
+    async fn handle(&self, message: &Message) -> Result<(), HandlerError> {
+        self.0.handle(message).await
+    }
+
+    async fn reachable(&self) -> Result<(), String> {
+        self.0.reachable().await
+    }
+
+    async fn close(&self) {
+        self.0.close().await;
+    }
+}
+
+impl<H: Handler> BatchHandler for OneByOne<H> {
+    async fn handle_batch(&self, messages: &[Message]) -> Result<(), HandlerError> {
+        for message in messages {
+            self.0.handle(message).await?;
+        }
+        Ok(())
+    }
+}
+
 /// A handler from a function.
 pub fn handler<F, R>(function: F) -> impl Handler
 where
@@ -103,5 +148,36 @@ where
 {
     async fn handle(&self, message: &Message) -> Result<(), HandlerError> {
         (self.0)(Arc::new(message.clone())).await
+    }
+}
+
+/// A handler of batches from a function.
+pub fn batch_handler<F, R>(function: F) -> impl BatchHandler
+where
+    F: Fn(Vec<Message>) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<(), HandlerError>> + Send,
+{
+    BatchFunction(function)
+}
+
+struct BatchFunction<F>(F);
+
+impl<F, R> Handler for BatchFunction<F>
+where
+    F: Fn(Vec<Message>) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<(), HandlerError>> + Send,
+{
+    async fn handle(&self, message: &Message) -> Result<(), HandlerError> {
+        self.handle_batch(slice::from_ref(message)).await
+    }
+}
+
+impl<F, R> BatchHandler for BatchFunction<F>
+where
+    F: Fn(Vec<Message>) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<(), HandlerError>> + Send,
+{
+    async fn handle_batch(&self, messages: &[Message]) -> Result<(), HandlerError> {
+        (self.0)(messages.to_vec()).await
     }
 }

@@ -1,12 +1,13 @@
 //! A handler behind HTTP: any program in any language, in a container beside the lane.
 //!
-//! One request per message over a connection that is kept. What each answer means is frozen, see [`HttpHandler`].
+//! One request per message, or batch of messages, over a connection that is kept. What each answer means is frozen, see [`HttpHandler`].
 
 mod answer;
 
 use std::time::Duration;
 
-use http::{Method, Request, Uri};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
 use http_body_util::Full;
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
@@ -16,12 +17,16 @@ use tokio::{net::TcpStream, time::timeout};
 
 use crate::{
     cloudevent,
-    handler::{Handler, HandlerError},
+    event::Event,
+    handler::{BatchHandler, Handler, HandlerError},
     message::Message,
 };
 
 /// How long connecting may take: the handler is beside the lane.
 const CONNECT: Duration = Duration::from_secs(2);
+
+/// The batched content mode: <https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/http-protocol-binding.md>.
+const BATCH: &str = "application/cloudevents-batch+json";
 
 /// Why an address cannot be a handler's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,13 +35,13 @@ pub struct HttpHandlerError {
     url: String,
 }
 
-/// Sends each message as a `CloudEvent` in binary mode, by POST.
+/// Sends each message as a `CloudEvent` in binary mode, by POST; a batch as one request in batched mode.
 ///
 /// 2xx: done. 409: it was applied already, done. 400 and 422: it will never work. 429 and 503 with `Retry-After`: wait,
 /// not an attempt. Connection refused: not an attempt. Anything else, no answer included: a failed attempt.
 #[derive(Debug, Clone)]
 pub struct HttpHandler {
-    client: Client<HttpConnector, Full<bytes::Bytes>>,
+    client: Client<HttpConnector, Full<Bytes>>,
     url: Uri,
     address: String,
 }
@@ -59,12 +64,12 @@ impl HttpHandler {
     }
 }
 
-impl Handler for HttpHandler {
-    async fn handle(&self, message: &Message) -> Result<(), HandlerError> {
-        let mut request = Request::new(Full::new(message.payload().clone()));
+impl HttpHandler {
+    async fn post(&self, headers: HeaderMap, body: Bytes) -> Result<(), HandlerError> {
+        let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.url.clone();
-        *request.headers_mut() = cloudevent::headers(message);
+        *request.headers_mut() = headers;
         match self.client.request(request).await {
             Ok(response) => answer::outcome(response).await,
             Err(error) if error.is_connect() => {
@@ -73,6 +78,12 @@ impl Handler for HttpHandler {
             Err(error) => Err(HandlerError::retry(format!("{}: {}", self.address, words(&error)))),
         }
     }
+}
+
+impl Handler for HttpHandler {
+    async fn handle(&self, message: &Message) -> Result<(), HandlerError> {
+        self.post(cloudevent::headers(message), message.payload().clone()).await
+    }
 
     async fn reachable(&self) -> Result<(), String> {
         match timeout(CONNECT, TcpStream::connect(&self.address)).await {
@@ -80,6 +91,17 @@ impl Handler for HttpHandler {
             Ok(Err(error)) => Err(format!("{}: {error}", self.address)),
             Err(_) => Err(format!("{}: no connection within {CONNECT:?}", self.address)),
         }
+    }
+}
+
+/// A request is a list of events in the JSON format, also of one.
+impl BatchHandler for HttpHandler {
+    async fn handle_batch(&self, messages: &[Message]) -> Result<(), HandlerError> {
+        let events: Vec<Event<'_>> = messages.iter().map(Event::for_http).collect();
+        let body = serde_json::to_vec(&events).map_err(|error| HandlerError::permanent(error.to_string()))?;
+        let mut headers = HeaderMap::with_capacity(4);
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(BATCH));
+        self.post(headers, body.into()).await
     }
 }
 

@@ -6,7 +6,10 @@
 //! id, so a stream keeps one). A journal never holds the lane up, and its failures are counted and nothing else.
 //! What an entry says, and how journals are judged, is `lanekeeper_core::journal`.
 
-use std::time::{Instant, SystemTime};
+use std::{
+    collections::VecDeque,
+    time::{Instant, SystemTime},
+};
 
 use lanekeeper_core::{
     journal::{Ending, Entry, subject},
@@ -22,16 +25,21 @@ use tokio::sync::broadcast;
 
 use crate::{message::Message, metrics::Metrics};
 
-/// A handling that runs, or was just stopped.
+/// What a handler that runs, or was just stopped, was given: one message, or a batch of them.
 struct Running {
-    entry: Entry,
+    entries: Vec<Entry>,
     subject: String,
     since: Instant,
     stopped: bool,
 }
 
+/// Entries beyond that are of messages that were given up after they were completed.
+const MOST_UNCONFIRMED: usize = 1024;
+
 /// A completed handling whose acknowledgement is not confirmed.
+#[derive(Clone)]
 struct Unconfirmed {
+    sequence: u64,
     subject: String,
     id: String,
     payload: bytes::Bytes,
@@ -49,7 +57,8 @@ pub(crate) struct Journal {
     /// Where the entry before ended: an instance's own times never go back, whatever the clock does.
     last: i64,
     running: Option<Box<Running>>,
-    unconfirmed: Option<Box<Unconfirmed>>,
+    /// In the order in which they were completed: a pipelined lane acknowledges several together.
+    unconfirmed: VecDeque<Unconfirmed>,
     /// Opened with the first entry.
     events: Option<broadcast::Receiver<ConnectionEvent>>,
 }
@@ -64,30 +73,37 @@ impl Journal {
             begun: 0,
             last: 0,
             running: None,
-            unconfirmed: None,
+            unconfirmed: VecDeque::new(),
             events: None,
         }
     }
 
     /// Whether there is anything to say of what comes next.
     pub(crate) fn is_open(&self) -> bool {
-        self.running.is_some() || self.unconfirmed.is_some()
+        self.running.is_some() || !self.unconfirmed.is_empty()
     }
 
-    /// A handler is called, with a message of a set that keeps a journal under `journal`.
+    /// A handler is called, with messages of a set that keeps a journal under `journal`.
     pub(crate) async fn begin(
         &mut self,
         journal: &str,
         incarnation: u64,
-        message: &Message,
+        messages: &[Message],
         metrics: &Metrics,
     ) {
-        // Of a message that was given up after it was completed.
-        self.confirmed(metrics).await;
-        self.begun += 1;
+        // Those on another connection may be lost, whatever becomes of their acknowledgements.
+        self.send_again(metrics).await;
         let start = microseconds(SystemTime::now()).max(self.last + 1);
         self.last = start;
-        let entry = Entry {
+        let batch = (messages.len() > 1).then_some(self.begun + 1);
+        let entries = messages.iter().map(|message| self.entry(incarnation, batch, message, start)).collect();
+        let subject = subject(journal, self.partition);
+        self.running = Some(Box::new(Running { entries, subject, since: Instant::now(), stopped: false }));
+    }
+
+    fn entry(&mut self, incarnation: u64, batch: Option<u64>, message: &Message, start: i64) -> Entry {
+        self.begun += 1;
+        Entry {
             v: Entry::VERSION,
             namespace: self.set.namespace.clone(),
             set: self.set.name.clone(),
@@ -96,6 +112,7 @@ impl Journal {
             pod: self.holder.pod.clone(),
             instance: self.holder.instance.clone(),
             handling: self.begun,
+            batch,
             key: message.key(),
             subject: message.subject().to_owned(),
             fence: message.fence(),
@@ -103,9 +120,7 @@ impl Journal {
             start,
             end: start,
             outcome: Ending::Lost,
-        };
-        let subject = subject(journal, self.partition);
-        self.running = Some(Box::new(Running { entry, subject, since: Instant::now(), stopped: false }));
+        }
     }
 
     /// The handler came to an end by itself.
@@ -118,16 +133,24 @@ impl Journal {
     pub(crate) fn stopped(&mut self) {
         let Some(running) = self.running.as_mut().filter(|running| !running.stopped) else { return };
         let took = i64::try_from(running.since.elapsed().as_micros()).unwrap_or(i64::MAX);
-        running.entry.end = running.entry.start.saturating_add(took);
+        for entry in &mut running.entries {
+            entry.end = entry.start.saturating_add(took);
+            self.last = self.last.max(entry.end);
+        }
         running.stopped = true;
-        self.last = running.entry.end;
     }
 
     /// What the lane says of the message in hand.
     pub(crate) async fn note(&mut self, note: &Note, metrics: &Metrics) {
         let outcome = match note {
-            Note::Settled(_) | Note::ParkOrderDone { .. } => {
-                self.confirmed(metrics).await;
+            Note::ParkOrderDone { .. } => {
+                self.send_again(metrics).await;
+                self.unconfirmed.clear();
+                return;
+            }
+            Note::Settled(sequence) => {
+                self.send_again(metrics).await;
+                self.unconfirmed.retain(|entry| entry.sequence > *sequence);
                 return;
             }
             Note::Failed { .. } => Ending::Failed,
@@ -140,18 +163,30 @@ impl Journal {
         }
     }
 
-    /// The server confirmed that the message is done with.
-    async fn confirmed(&mut self, metrics: &Metrics) {
-        let Some(unconfirmed) = self.unconfirmed.take() else { return };
-        if unconfirmed.connects != Some(self.connects()) {
-            self.send(*unconfirmed, metrics).await;
+    /// What left on a connection that is no more may not have arrived.
+    async fn send_again(&mut self, metrics: &Metrics) {
+        let connects = Some(self.connects());
+        for index in 0..self.unconfirmed.len() {
+            if self.unconfirmed[index].connects != connects
+                && let Some(entry) = self.send(self.unconfirmed[index].clone(), metrics).await
+            {
+                self.unconfirmed[index] = entry;
+            }
+        }
+        while self.unconfirmed.len() > MOST_UNCONFIRMED {
+            self.unconfirmed.pop_front();
         }
     }
 
     async fn publish(&mut self, outcome: Ending, metrics: &Metrics) {
-        let Some(mut running) = self.running.take() else { return };
-        running.entry.outcome = outcome;
-        let entry = &running.entry;
+        let Some(running) = self.running.take() else { return };
+        for mut entry in running.entries {
+            entry.outcome = outcome;
+            self.publish_one(&entry, running.subject.clone(), metrics).await;
+        }
+    }
+
+    async fn publish_one(&mut self, entry: &Entry, subject: String, metrics: &Metrics) {
         let id = format!("{} {} {}", entry.pod, entry.instance, entry.handling);
         let payload = match serde_json::to_vec(entry) {
             Ok(payload) => payload.into(),
@@ -160,11 +195,11 @@ impl Journal {
                 return metrics.journal_failure();
             }
         };
-        let sent = Unconfirmed { subject: running.subject, id, payload, connects: None };
+        let sent = Unconfirmed { sequence: entry.fence.sequence, subject, id, payload, connects: None };
         let sent = self.send(sent, metrics).await;
         // Only what was completed or put away is acknowledged; the rest is told once.
-        let acknowledged = matches!(outcome, Ending::Done | Ending::PutAway | Ending::Parked);
-        self.unconfirmed = sent.filter(|_| acknowledged).map(Box::new);
+        let acknowledged = matches!(entry.outcome, Ending::Done | Ending::PutAway | Ending::Parked);
+        self.unconfirmed.extend(sent.filter(|_| acknowledged));
     }
 
     /// Sends now or never, as everything that a lane sends.

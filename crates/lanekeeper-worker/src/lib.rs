@@ -1,4 +1,4 @@
-//! The lane: serves one partition of a set, in order, one message at a time.
+//! The lane: serves one partition of a set, in order.
 //!
 //! ```no_run
 //! use lanekeeper_worker::{HandlerError, Message, Worker, handler};
@@ -16,7 +16,7 @@
 //! ```
 //!
 //! What decides about order is `lanekeeper_core::lane`; this crate gives it sockets and clocks ([`Worker`]), a handler
-//! ([`Handler`]; [`HttpHandler`] for any program behind HTTP, [`ExecHandler`] for one that reads lines), and says how it is (logs, metrics, health).
+//! ([`Handler`], or [`BatchHandler`] for several messages at once; [`HttpHandler`] for any program behind HTTP, [`ExecHandler`] for one that reads lines), and says how it is (logs, metrics, health).
 //! It must not decide what is sent when, and must not know Kubernetes.
 //!
 //! Messages come again, and a handling that was given up may still write. Compare [`Message::fence`] in every side effect:
@@ -26,6 +26,7 @@ mod admin;
 mod cloudevent;
 mod driver;
 mod environment;
+mod event;
 mod exec;
 mod handler;
 mod hot;
@@ -46,7 +47,7 @@ mod worker;
 
 pub use environment::EnvironmentError;
 pub use exec::{ExecHandler, ExecHandlerError};
-pub use handler::{Handler, HandlerError, handler};
+pub use handler::{BatchHandler, Handler, HandlerError, batch_handler, handler};
 pub use http::{HttpHandler, HttpHandlerError};
 pub use lanekeeper_core::fence::Fence;
 pub use lanekeeper_nats::async_nats::HeaderMap;

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 use clap::{Parser, Subcommand};
 use lanekeeper_worker::{Worker, install, logging};
 
-/// Serves one partition of an ordered partition set, in order, one message at a time.
+/// Serves one partition of an ordered partition set, in order.
 ///
 /// What it serves comes from LANEKEEPER_… variables, which the operator sets; everything about the lane from its
 /// assignment in NATS.
@@ -58,6 +58,6 @@ async fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     if let Some(seconds) = arguments.grace_seconds {
         builder = builder.grace(Duration::from_secs(seconds));
     }
-    builder.build().run(handler).await?;
+    builder.build().run_batches(handler).await?;
     Ok(())
 }

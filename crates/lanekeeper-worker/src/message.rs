@@ -6,7 +6,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use lanekeeper_core::{aside, fence::Fence, record::Assignment};
+use lanekeeper_core::{
+    aside,
+    fence::Fence,
+    record::{Assignment, Mode},
+};
 use lanekeeper_nats::{
     async_nats::{HeaderMap, HeaderName, HeaderValue, Subject, header::NATS_MESSAGE_ID},
     lane::Delivery,
@@ -74,6 +78,11 @@ impl Message {
 
     pub(crate) fn assignment(&self) -> &Assignment {
         &self.assignment
+    }
+
+    /// Whether it came through a lane whose handler is given several messages at once, though this may be a batch of one.
+    pub(crate) fn is_of_batches(&self) -> bool {
+        self.assignment.settings.delivery.mode() == Mode::Batch
     }
 
     /// The subject to which it was published.

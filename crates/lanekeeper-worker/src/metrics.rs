@@ -55,6 +55,7 @@ pub(crate) struct Metrics {
     park_failures: Counter,
     parked_keys: Gauge,
     breaker_openings: Counter,
+    divided_batches: Counter,
     deadline_losses: Counter,
     shutdown_cuts: Counter,
     journal_failures: Counter,
@@ -111,6 +112,10 @@ impl Metrics {
             counter("released", "Parked messages that were handled, or dropped by order of a person");
         let park_failures = counter("park_failures", "Times that a request about parked messages failed");
         let breaker_openings = counter("breaker_openings", "Times that the breaker opened");
+        let divided_batches = counter(
+            "divided_batches",
+            "Batches without attempts left, whose messages were handed over one at a time",
+        );
         let deadline_losses =
             counter("deadline_losses", "Messages given up because their deadline passed without proof");
         let shutdown_cuts = counter("shutdown_cuts", "Handlings cut short by a shutdown");
@@ -175,6 +180,7 @@ impl Metrics {
             park_failures,
             parked_keys,
             breaker_openings,
+            divided_batches,
             deadline_losses,
             shutdown_cuts,
             journal_failures,
@@ -209,11 +215,18 @@ impl Metrics {
             Note::Released { .. } | Note::ParkedDropped { .. } => &self.released,
             Note::BreakerOpen(_) => &self.breaker_openings,
             Note::Lost(_) => &self.deadline_losses,
+            Note::Divided { .. } => &self.divided_batches,
+            Note::LostBehind { messages, .. } => {
+                self.deadline_losses.inc_by(*messages as u64);
+                return;
+            }
             Note::Cut(_) => &self.shutdown_cuts,
             Note::Stalled(stalled) => return self.set_stalled(Some(stalled.kind)),
             Note::Moving => return self.set_stalled(None),
             Note::Violation(invariant) => return self.violation(*invariant),
             Note::Joined
+            | Note::Gathering
+            | Note::Gathered(_)
             | Note::Left
             | Note::Settled(_)
             | Note::Held { .. }

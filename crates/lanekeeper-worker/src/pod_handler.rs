@@ -3,7 +3,7 @@
 use crate::{
     environment::HandlerVariable,
     exec::{ExecHandler, ExecHandlerError},
-    handler::{Handler, HandlerError},
+    handler::{BatchHandler, Handler, HandlerError},
     http::{HttpHandler, HttpHandlerError},
     message::Message,
 };
@@ -66,6 +66,15 @@ impl Handler for PodHandler {
         match self {
             Self::Http(http) => http.close().await,
             Self::Exec(exec) => exec.close().await,
+        }
+    }
+}
+
+impl BatchHandler for PodHandler {
+    async fn handle_batch(&self, messages: &[Message]) -> Result<(), HandlerError> {
+        match self {
+            Self::Http(http) => http.handle_batch(messages).await,
+            Self::Exec(exec) => exec.handle_batch(messages).await,
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     admin::{self, Admin},
     driver::{Driver, Parts},
     environment::{Environment, EnvironmentError, HandlerVariable},
-    handler::Handler,
+    handler::{BatchHandler, Handler, OneByOne},
     hot::Hot,
     journal::Journal,
     keys::{Identity, Keys},
@@ -120,17 +120,17 @@ impl Worker {
         move || board.status()
     }
 
-    /// Serves until the process is told to end by SIGTERM or SIGINT, and what is in hand is settled.
+    /// Serves until the process is told to end by SIGTERM or SIGINT, and what is in hand is settled. The handler gets one
+    /// message at a time, whatever the set's `delivery.mode` is.
     pub async fn run(self, handler: impl Handler) -> Result<(), RunError> {
-        let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Signals)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Signals)?;
-        let shutdown = async move {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-        };
+        let shutdown = told_to_end()?;
         self.run_until(handler, shutdown).await
+    }
+
+    /// As [`Worker::run`], but where the set's `delivery.mode` is `Batch` the handler gets several messages at once.
+    pub async fn run_batches(self, handler: impl BatchHandler) -> Result<(), RunError> {
+        let shutdown = told_to_end()?;
+        self.run_batches_until(handler, shutdown).await
     }
 
     /// Serves until `shutdown` completes, and what is in hand is settled.
@@ -139,12 +139,35 @@ impl Worker {
         handler: impl Handler,
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), RunError> {
+        self.serve_in_span(OneByOne(handler), shutdown, false).await
+    }
+
+    /// As [`Worker::run_until`], but where the set's `delivery.mode` is `Batch` the handler gets several messages at once.
+    pub async fn run_batches_until(
+        self,
+        handler: impl BatchHandler,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), RunError> {
+        self.serve_in_span(handler, shutdown, true).await
+    }
+
+    async fn serve_in_span(
+        mut self,
+        handler: impl BatchHandler,
+        shutdown: impl Future<Output = ()>,
+        batches: bool,
+    ) -> Result<(), RunError> {
         let span = self.span();
+        self.options.batches = batches;
         // Whoever embeds it need not carry its many kilobytes.
         Box::pin(self.serve(handler, shutdown)).instrument(span).await
     }
 
-    async fn serve(self, handler: impl Handler, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
+    async fn serve(
+        self,
+        handler: impl BatchHandler,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), RunError> {
         let handler = Arc::new(handler);
         let metrics = Arc::new(Metrics::new(&self.set, self.partition));
         let hot = Arc::new(Hot::new(self.partition));
@@ -188,6 +211,18 @@ impl Worker {
         tracing::info!("ended");
         Ok(())
     }
+}
+
+/// Completes when the process is told to end.
+fn told_to_end() -> Result<impl Future<Output = ()>, RunError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Signals)?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
 }
 
 /// One start of the process: when it was, and something that no other start has.

@@ -13,7 +13,7 @@ use std::{
 use lanekeeper_core::{
     names::DEFAULT_BUCKET,
     plan::{self, Observed, Plan, Step, Wanted},
-    record::Holder,
+    record::{Delivery, Holder},
 };
 use lanekeeper_nats::{Bucket, kv::Wakeups, observe as nats};
 use lanekeeper_operator::{
@@ -78,6 +78,8 @@ impl Fates {
 pub struct Settled {
     /// The number of partitions.
     pub partitions: u32,
+    /// How messages come.
+    pub delivery: Delivery,
     /// When the look began.
     pub looked: Instant,
 }
@@ -89,6 +91,7 @@ pub struct Desk {
     /// Of pods.
     pub fates: Fates,
     numbers: watch::Sender<u32>,
+    deliveries: watch::Sender<Delivery>,
     settled: watch::Sender<Option<Settled>>,
     trouble: watch::Sender<String>,
 }
@@ -100,9 +103,15 @@ impl Desk {
             ground: ground.clone(),
             fates: Fates::default(),
             numbers: watch::Sender::new(ground.wanted.partitions),
+            deliveries: watch::Sender::new(ground.wanted.settings.delivery),
             settled: watch::Sender::new(None),
             trouble: watch::Sender::new(String::new()),
         }
+    }
+
+    /// Asks for another way of getting messages, with the next number of partitions.
+    pub fn deliver(&self, delivery: Delivery) {
+        self.deliveries.send_replace(delivery);
     }
 
     /// Asks for a number of partitions; when.
@@ -122,10 +131,12 @@ impl Desk {
     /// # Errors
     /// What stands in the way, when `deadline` passes first.
     pub async fn settled(&self, asked: Instant, deadline: Duration) -> Result<Instant, String> {
-        let wanted = self.wanted();
+        let (wanted, delivery) = (self.wanted(), *self.deliveries.borrow());
         let mut settled = self.settled.subscribe();
         let done = |last: &Option<Settled>| {
-            last.is_some_and(|last| last.partitions == wanted && last.looked >= asked)
+            last.is_some_and(|last| {
+                (last.partitions, last.delivery) == (wanted, delivery) && last.looked >= asked
+            })
         };
         match timeout(deadline, settled.wait_for(done)).await {
             Ok(_) => Ok(Instant::now()),
@@ -159,7 +170,9 @@ impl Conductor {
         let mut wakeups: Option<Wakeups> = None;
         loop {
             let partitions = *numbers.borrow_and_update();
-            let wanted = Wanted { partitions, ..self.desk.ground.wanted.clone() };
+            let delivery = *self.desk.deliveries.borrow();
+            let mut wanted = Wanted { partitions, ..self.desk.ground.wanted.clone() };
+            wanted.settings.delivery = delivery;
             let looked = Instant::now();
             let (observed, plan) = match self.look(&wanted).await {
                 Ok(looked) => looked,
@@ -180,7 +193,7 @@ impl Conductor {
                 continue;
             }
             if plan.is_settled() {
-                self.desk.settled.send_replace(Some(Settled { partitions, looked }));
+                self.desk.settled.send_replace(Some(Settled { partitions, delivery, looked }));
                 if let Some(step) = plan.checkpoint {
                     let _ = self.carry_out(&wanted, &observed, vec![step]).await;
                 }

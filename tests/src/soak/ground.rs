@@ -7,7 +7,7 @@ use lanekeeper_core::{
     mapping::Mapping,
     names::{DEFAULT_BUCKET, SetName},
     plan::{Start, Wanted},
-    record::{Breaker, ExhaustedPolicy, LaneSettings, Owner, Ownership, Park, Retry},
+    record::{Breaker, Delivery, ExhaustedPolicy, LaneSettings, Owner, Ownership, Park, Retry},
     stream::{Retention, Storage, StreamOwner, StreamSpec},
     subject::SubjectPattern,
 };
@@ -73,6 +73,7 @@ impl Ground {
                 ExhaustedPolicy::Block
             },
             park,
+            delivery: Delivery::Serial,
             paused: false,
             journal: None,
         };

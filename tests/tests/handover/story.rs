@@ -10,7 +10,7 @@ use std::{
 
 use lanekeeper_core::{
     names::{DEFAULT_BUCKET, SetName},
-    record::{LaneState, Record},
+    record::{Delivery, LaneState, Record},
     share::shares,
     stream::Retention,
 };
@@ -38,7 +38,7 @@ use tokio::{
 use crate::{DEADLINE, place::Place, troubles::Trouble};
 
 /// Stories of this program, two of which run at a time: each has its part of the minutes that were asked for.
-const STORIES: u64 = 14;
+const STORIES: u64 = 15;
 /// A change that takes longer has something to say.
 const LONG: Duration = Duration::from_secs(4);
 /// Lines of the story that its failure shows.
@@ -63,6 +63,8 @@ pub(crate) struct Outline {
     pub(crate) backlog: u64,
     /// Keys are parked, instead of lanes that stand.
     pub(crate) parks: bool,
+    /// With each change, one of these ways of getting messages.
+    pub(crate) deliveries: Vec<Delivery>,
 }
 
 impl Outline {
@@ -79,6 +81,7 @@ impl Outline {
             pause: Duration::from_millis(3),
             backlog: 400,
             parks: false,
+            deliveries: vec![Delivery::Serial],
         }
     }
 }
@@ -176,7 +179,9 @@ impl Story {
     pub(crate) async fn change(&mut self) {
         let trouble = *self.chance.pick(&self.outline.troubles);
         let partitions = numbers::next(&mut self.chance, self.desk.wanted(), self.outline.most);
-        self.say(&format!("{} -> {partitions}, {trouble:?}", self.desk.wanted()));
+        let delivery = *self.chance.pick(&self.outline.deliveries);
+        self.say(&format!("{} -> {partitions}, {delivery:?}, {trouble:?}", self.desk.wanted()));
+        self.desk.deliver(delivery);
         let asked = self.desk.want(partitions);
         // Anywhere in the change, or after it.
         sleep(Duration::from_micros(self.chance.below(40_000))).await;

@@ -3,10 +3,11 @@
 use lanekeeper_core::{
     consumer::{ConsumerSpec, takes_lanes_of},
     names::SetName,
+    record::Delivery,
     share::{Share, shares},
     stream::{Retention, StreamSpec},
 };
-use lanekeeper_nats::{Cause, observe, provision};
+use lanekeeper_nats::{Cause, lane::Inspector, observe, provision};
 use lanekeeper_tests::{LATEST, NatsServer, NatsTrio, VERSIONS, wait_until};
 use serde_json::json;
 
@@ -81,6 +82,57 @@ async fn a_consumer_that_is_missing_is_nothing_to_look_at_fine_to_delete_and_no_
     assert_eq!(error.cause(), Cause::StreamMissing, "{error}");
     let error = observe::consumers(&connection, "NONE").await.expect_err("there is no stream");
     assert_eq!(error.cause(), Cause::StreamMissing, "{error}");
+}
+
+#[tokio::test]
+async fn a_window_is_changed_in_place_on_a_stream_of_every_retention() {
+    for version in VERSIONS {
+        for retention in [Retention::Limits, Retention::Interest, Retention::WorkQueue] {
+            let server = NatsServer::start(version).await;
+            let connection = connect(&server).await;
+            let spec = StreamSpec { retention, ..stream_spec(mapping("ORDERS", "orders.*", &[1], 4)) };
+            provision::create_stream(&connection, &spec, &owner("orders")).await.expect("it can be made");
+            let with = |delivery| ConsumerSpec { delivery, ..consumer_spec(&spec.mapping, ALL, 1) };
+            let large = with(Delivery::Pipelined { window: 64 });
+            let found = provision::create_consumer(&connection, "ORDERS", &large).await;
+            assert_eq!(found.expect("it can be made").max_ack_pending, 64, "{version}");
+            let small = with(Delivery::Pipelined { window: 8 });
+            let changed = provision::repair_consumer(&connection, "ORDERS", &small).await;
+            let fields: Vec<_> = changed.expect("it can be changed").iter().map(|one| one.field).collect();
+            assert_eq!(fields, ["max_ack_pending"], "{version}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_stream_has_of_a_lane_is_listed_without_what_was_deleted() {
+    for version in VERSIONS {
+        let server = NatsServer::start(version).await;
+        let connection = connect(&server).await;
+        let mapping = orders(&connection).await.mapping;
+        for number in 0..40 {
+            let sent = connection.context().publish(format!("orders.{number}"), "".into()).await;
+            sent.expect("it can be sent").await.expect("it is stored");
+        }
+        let inspector = Inspector::new(connection.clone());
+        let of = async |share: Share, after, until| {
+            let listed = inspector.list("ORDERS", &mapping.filter(share), after, until).await;
+            listed.expect("it can be listed")
+        };
+        let [even, odd] = [0, 1].map(|residue| Share { modulus: 2, residue });
+        let mut both = of(even, 0, 40).await;
+        both.extend(of(odd, 0, 40).await);
+        both.sort_unstable();
+        assert_eq!(both, (1..=40).collect::<Vec<u64>>(), "{version}");
+        assert_eq!(of(ALL, 10, 12).await, [11, 12], "{version}");
+        for sequence in [11, 39, 40] {
+            let body = json!({"seq": sequence});
+            by_hand(&connection, "STREAM.MSG.DELETE.ORDERS", &body).await.expect("it can be deleted");
+        }
+        assert_eq!(of(ALL, 10, 12).await, [12], "{version}");
+        assert_eq!(of(ALL, 37, 40).await, [38], "{version}");
+        assert_eq!(of(ALL, 38, 40).await, [0_u64; 0], "{version}");
+    }
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "the helpers of tests fail by panicking, as tests do")]
 
 mod audited;
+mod batch;
 mod dead_letters;
 mod deadlines;
 mod exec;
@@ -18,6 +19,7 @@ mod orders;
 mod owners;
 mod parked;
 mod pins;
+mod pipelined;
 mod process;
 mod reconnect;
 mod release;

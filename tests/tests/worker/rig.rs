@@ -2,18 +2,22 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use futures::{FutureExt, future::BoxFuture};
 use lanekeeper_core::{
     consumer::{ConsumerFound, ConsumerSpec},
     mapping::Mapping,
     names::SetName,
-    record::{Assignment, ExhaustedPolicy, Floor, LaneKey, LaneSettings, Ownership, Report, Retry, VERSION},
+    record::{
+        Assignment, Delivery, ExhaustedPolicy, Floor, LaneKey, LaneSettings, Ownership, Report, Retry,
+        VERSION,
+    },
     share::Share,
     stream::{Retention, Storage, StreamOwner, StreamSpec},
     subject::SubjectPattern,
 };
 use lanekeeper_nats::{Bucket, ConnectSettings, Connection, observe, provision};
 use lanekeeper_tests::{LATEST, NatsServer, wait_until};
-use lanekeeper_worker::{Handler, RunError, Status, Worker, WorkerBuilder};
+use lanekeeper_worker::{BatchHandler, Handler, RunError, Status, Worker, WorkerBuilder};
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, task::JoinHandle};
 
@@ -64,6 +68,7 @@ impl Rig {
             retry,
             on_exhausted: ExhaustedPolicy::Block,
             park: None,
+            delivery: Delivery::Serial,
             paused: false,
             journal: None,
         };
@@ -102,6 +107,7 @@ impl Rig {
             name: self.set.consumer(share.partition(), incarnation),
             filter: self.mapping.filter(share),
             start,
+            delivery: self.settings.delivery,
             ack_wait_milliseconds: self.settings.ack_wait_milliseconds,
             pinned: self.settings.ownership == Ownership::Pin,
             replicas: None,
@@ -157,6 +163,23 @@ impl Rig {
         }
     }
 
+    /// `count` messages of 20 keys in turn, not one after another, but stored in this order.
+    pub(crate) async fn publish_at_once(&self, count: u64) {
+        let stored = async || {
+            let info = self.by_hand(&format!("STREAM.INFO.{STREAM}"), Value::Null).await;
+            info["state"]["last_seq"].as_u64().unwrap()
+        };
+        let (before, client) = (stored().await, self.connection.client());
+        for number in 0..count {
+            client.publish(format!("orders.k{}", number % 20), "x".into()).await.unwrap();
+        }
+        wait_until(DEADLINE, "everything to be stored", || async {
+            let last = stored().await;
+            (last >= before + count).then_some(()).ok_or(format!("{last} are"))
+        })
+        .await;
+    }
+
     pub(crate) async fn consumer(&self, name: &str) -> Option<ConsumerFound> {
         observe::consumer(&self.connection, STREAM, name).await.unwrap()
     }
@@ -187,6 +210,15 @@ impl Rig {
         .await;
     }
 
+    /// Nothing waits in the stream any more; it may be out.
+    pub(crate) async fn wait_delivered(&self, consumer: &str) {
+        wait_until(DEADLINE, "the lane to have everything", || async {
+            let found = self.consumer(consumer).await.ok_or("there is no consumer".to_owned())?;
+            if found.pending == 0 { Ok(()) } else { Err(format!("{} waiting", found.pending)) }
+        })
+        .await;
+    }
+
     pub(crate) fn builder(&self, partition: u32) -> WorkerBuilder {
         self.builder_at(partition, &self.server.url())
     }
@@ -211,6 +243,17 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(builder: WorkerBuilder, handler: impl Handler) -> Self {
+        Self::spawn(builder, |worker, shutdown| tokio::spawn(worker.run_until(handler, shutdown)))
+    }
+
+    pub(crate) fn start_batches(builder: WorkerBuilder, handler: impl BatchHandler) -> Self {
+        Self::spawn(builder, |worker, shutdown| tokio::spawn(worker.run_batches_until(handler, shutdown)))
+    }
+
+    fn spawn(
+        builder: WorkerBuilder,
+        run: impl FnOnce(Worker, BoxFuture<'static, ()>) -> JoinHandle<Result<(), RunError>>,
+    ) -> Self {
         let worker = builder.build();
         let status = Box::new(worker.status());
         let (stop, stopped) = oneshot::channel::<()>();
@@ -220,7 +263,7 @@ impl Running {
                 std::future::pending::<()>().await;
             }
         };
-        let task = tokio::spawn(worker.run_until(handler, shutdown));
+        let task = run(worker, shutdown.boxed());
         Self { stop: Some(stop), task, status }
     }
 

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use lanekeeper_core::{
     invariants::JournalInvariant as Rule,
     journal::Ending,
-    record::{Floor, LaneRecord, LaneState, Owner, Ownership, Record},
+    record::{Floor, LaneRecord, LaneState, Mode, Owner, Ownership, Record},
     share::Share,
 };
 
@@ -21,6 +21,7 @@ fn lane(incarnation: u64, share: Share, floors: Vec<Floor>) -> LaneRecord {
         share,
         state: LaneState::Open,
         ownership: Ownership::Pin,
+        mode: Mode::Serial,
         start: 1,
         floors,
         opened: true,
@@ -61,6 +62,7 @@ fn entry(sequence: u64) -> Entry {
         pod: "orders-0-a".into(),
         instance: "i".into(),
         handling: sequence,
+        batch: None,
         key: "k".into(),
         subject: "orders.k".into(),
         fence: Fence { stream_incarnation: 1, sequence },

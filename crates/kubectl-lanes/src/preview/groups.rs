@@ -263,7 +263,7 @@ fn skipped(lane: &LaneRecord) -> Vec<Range> {
 
 #[cfg(test)]
 mod tests {
-    use lanekeeper_core::record::{Floor, LaneState, Ownership};
+    use lanekeeper_core::record::{Floor, LaneState, Mode, Ownership};
 
     use super::*;
 
@@ -279,6 +279,7 @@ mod tests {
             share: share(2, 0),
             state: LaneState::Created,
             ownership: Ownership::Pin,
+            mode: Mode::Serial,
             start: 11,
             // The whole up to 20, one quarter up to 40, the other up to 15, and an eighth of the first up to 50.
             floors: vec![floor(1, 0, 20), floor(4, 0, 40), floor(4, 2, 15), floor(8, 4, 50)],

@@ -7,6 +7,7 @@ fn spec() -> ConsumerSpec {
         name: "lk_shop_orders_1_7".into(),
         filter: "lanes.ORDERS.1.>".into(),
         start: Some(5),
+        delivery: Delivery::Serial,
         ack_wait_milliseconds: 15_000,
         pinned: true,
         replicas: Some(1),

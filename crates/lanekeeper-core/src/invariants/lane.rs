@@ -1,112 +1,28 @@
 //! What a lane must never do, judged by its events and effects alone.
 
+mod rule;
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    fmt,
     sync::Arc,
     time::Duration,
 };
 
+pub use rule::LaneInvariant;
+
 use crate::{
     lane::{Delivered, Effect, Event, Note, Outcome, PullStatus},
     order::{Order, Verb},
-    record::{Assignment, Breaker, ExhaustedPolicy, Ownership},
+    record::{Assignment, Breaker, ExhaustedPolicy, Mode, Ownership},
     retry,
 };
-
-/// A named rule of a lane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum LaneInvariant {
-    /// A pull is sent only by a holder of the lane.
-    PullOnlyWhenJoined,
-    /// Where a lease decides who has the lane's messages, only its holder asks for them and handles them.
-    OnlyWithLease,
-    /// No pull is sent while a message is in hand, except on its ack.
-    PullOnlyWhenFree,
-    /// No two handlers run at once.
-    OneHandler,
-    /// A message is handled only after the ack of the one handled before it was confirmed, or that one was
-    /// given back or given up.
-    SettledBeforeNext,
-    /// Nothing is sent for a message after its deadline.
-    NothingAfterDeadline,
-    /// Nothing is handled after its deadline.
-    HandledInTime,
-    /// Only what was completed or put away, here or by a predecessor, is acknowledged.
-    CompletedBeforeAck,
-    /// Only what has no attempt left is put away, and only as the set's policy says.
-    PutAwayByPolicy,
-    /// A message is skipped only as a person ordered, not while its handler runs, and stored first where the policy has
-    /// dead letters.
-    SkippedByOrder,
-    /// No more is put away than the breaker allows, and nothing while it is open.
-    BreakerHolds,
-    /// A message of a parked key is not handled, and none before it is known which keys are parked.
-    ParkedKeysWait,
-    /// Parked messages are handled and deleted only by the worker with the claim, while the lane is known to be as it was.
-    ReleasedByClaim,
-    /// Only keys of the lane's share are handled.
-    OnlyOwnKeys,
-    /// What this process completed is not handled again.
-    NotCompletedTwice,
-    /// A lane is left only with nothing in hand.
-    NothingInHandWhenLeaving,
-}
-
-impl LaneInvariant {
-    /// Every invariant.
-    pub const ALL: [Self; 16] = [
-        Self::PullOnlyWhenJoined,
-        Self::OnlyWithLease,
-        Self::PullOnlyWhenFree,
-        Self::OneHandler,
-        Self::SettledBeforeNext,
-        Self::NothingAfterDeadline,
-        Self::HandledInTime,
-        Self::CompletedBeforeAck,
-        Self::PutAwayByPolicy,
-        Self::SkippedByOrder,
-        Self::BreakerHolds,
-        Self::ParkedKeysWait,
-        Self::ReleasedByClaim,
-        Self::OnlyOwnKeys,
-        Self::NotCompletedTwice,
-        Self::NothingInHandWhenLeaving,
-    ];
-
-    /// As metrics and logs name it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::PullOnlyWhenJoined => "pull-only-when-joined",
-            Self::OnlyWithLease => "only-with-lease",
-            Self::PullOnlyWhenFree => "pull-only-when-free",
-            Self::OneHandler => "one-handler",
-            Self::SettledBeforeNext => "settled-before-next",
-            Self::NothingAfterDeadline => "nothing-after-deadline",
-            Self::HandledInTime => "handled-in-time",
-            Self::CompletedBeforeAck => "completed-before-ack",
-            Self::PutAwayByPolicy => "put-away-by-policy",
-            Self::SkippedByOrder => "skipped-by-order",
-            Self::BreakerHolds => "breaker-holds",
-            Self::ParkedKeysWait => "parked-keys-wait",
-            Self::ReleasedByClaim => "released-by-claim",
-            Self::OnlyOwnKeys => "only-own-keys",
-            Self::NotCompletedTwice => "not-completed-twice",
-            Self::NothingInHandWhenLeaving => "nothing-in-hand-when-leaving",
-        }
-    }
-}
-
-impl fmt::Display for LaneInvariant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// Orders that are remembered.
 const ORDERS: usize = 64;
 /// Completed sequences that are remembered; less than the lane itself remembers.
 const REMEMBERED: usize = 1024;
+/// In-progress acks without an answer that are remembered: more than a lane can have on hand at once.
+const UNANSWERED: usize = 8192;
 
 #[derive(Debug)]
 struct Message {
@@ -134,11 +50,15 @@ pub struct LaneMonitor {
     /// The deadline that was in force for pulls sent so far; a longer one counts only for later pulls.
     pulls: BTreeMap<u64, Duration>,
     messages: BTreeMap<u64, Message>,
+    /// The same by sequence: with the message's number.
+    on_hand: BTreeSet<(u64, u64)>,
     progress: BTreeMap<u64, (u64, Duration)>,
     /// When renewals of the pin were sent.
     renewals: BTreeMap<u64, Duration>,
     /// The message whose handler runs.
     handling: Option<u64>,
+    /// Those that the handler was given with it.
+    with: Vec<u64>,
     /// A completed sequence whose ack is not confirmed, with the first token of its acks.
     unconfirmed: Option<(u64, u64)>,
     /// The pull that rode on that ack.
@@ -146,6 +66,8 @@ pub struct LaneMonitor {
     /// In the order in which they were completed.
     completed: VecDeque<u64>,
     highest: u64,
+    /// The message that failed last, and how often in a row.
+    failed: Option<(u64, u64)>,
     /// The message that will never work, as its handler said last.
     permanent: Option<u64>,
     /// Token and sequence of the dead letter that was sent last.
@@ -240,13 +162,18 @@ impl LaneMonitor {
             Event::Answered { token } => self.confirmed(now, *token),
             Event::PullEnded { pull, status } => self.pull_ended(*pull, *status),
             Event::Handled(outcome) => {
-                let handled = self.handling.take().and_then(|message| self.messages.get(&message));
-                let Some(message) = handled.filter(|message| now < message.deadline) else { return };
-                let sequence = message.sequence;
-                match outcome {
-                    Outcome::Done => self.completed(sequence),
-                    Outcome::Permanent { .. } => self.permanent = Some(sequence),
-                    _ => {}
+                let with = std::mem::take(&mut self.with);
+                for id in self.handling.take().into_iter().chain(with) {
+                    let handled = self.messages.get(&id).filter(|message| now < message.deadline);
+                    let Some(sequence) = handled.map(|message| message.sequence) else { return };
+                    match outcome {
+                        Outcome::Done => self.completed(sequence),
+                        Outcome::Permanent { .. } => {
+                            self.permanent = Some(sequence);
+                            return;
+                        }
+                        _ => return,
+                    }
                 }
             }
             Event::Leased { incarnation, until } if self.joined == Some(*incarnation) => {
@@ -281,7 +208,7 @@ impl LaneMonitor {
                     self.unconfirmed = None;
                 }
                 Effect::Pull(request) => {
-                    let free = self.handling.is_none() && self.unconfirmed.is_none();
+                    let free = self.handling.is_none() && self.unconfirmed.is_none() || self.is_pipelined();
                     self.demand(LaneInvariant::PullOnlyWhenFree, free);
                     self.pulled(now, request.id);
                 }
@@ -293,11 +220,17 @@ impl LaneMonitor {
                         self.pulled(now, request.id);
                     }
                 }
+                Effect::Acks { messages, token } => {
+                    for message in messages {
+                        self.in_time(now, *message);
+                        self.acknowledged(*message, *token);
+                    }
+                }
                 Effect::Nak { message, .. } => self.in_time(now, *message),
                 Effect::Progress { message, token } => {
                     self.in_time(now, *message);
                     self.progress.insert(*token, (*message, now));
-                    while self.progress.len() > 64 {
+                    while self.progress.len() > UNANSWERED {
                         self.progress.pop_first();
                     }
                 }
@@ -324,6 +257,12 @@ impl LaneMonitor {
                     self.put_away(now, sequence, again, |policy| {
                         matches!(policy, ExhaustedPolicy::DeadLetter { .. })
                     });
+                }
+                Effect::Note(Note::Divided { .. }) => (self.failed, self.permanent) = (None, None),
+                // No answer in time is a failure as well, and no event.
+                Effect::Note(Note::Failed { sequence, .. }) => {
+                    let before = self.failed.filter(|(of, _)| of == sequence);
+                    self.failed = Some((*sequence, before.map_or(0, |(_, times)| times) + 1));
                 }
                 Effect::Note(Note::Dropped { sequence, .. }) => {
                     let again = self.dead_letter.take_if(|(_, sent)| sent == sequence).is_some();
@@ -374,8 +313,16 @@ impl LaneMonitor {
                 }
                 Effect::DeleteParked { .. } => self.may_release(now),
                 Effect::Breaker { incarnation, sequence } => self.put_away.opened(*incarnation, *sequence),
-                Effect::Handle { message, .. } => self.handled(now, *message),
-                Effect::Cancel => self.handling = None,
+                Effect::Handle { message, with, .. } => {
+                    self.handled(now, *message);
+                    for id in with {
+                        self.handled_too(now, *id);
+                    }
+                }
+                Effect::Cancel => {
+                    self.handling = None;
+                    self.with.clear();
+                }
                 Effect::Forget { message } => self.forgotten(now, *message),
                 _ => {}
             }
@@ -385,7 +332,10 @@ impl LaneMonitor {
 
     fn completed(&mut self, sequence: u64) {
         self.remember(sequence);
-        self.unconfirmed = Some((sequence, u64::MAX));
+        while let Some(id) = self.on_hand.range((sequence, 0)..=(sequence, u64::MAX)).next().copied() {
+            self.on_hand.remove(&id);
+        }
+        self.unconfirmed = (!self.is_pipelined()).then_some((sequence, u64::MAX));
         self.carried = None;
     }
 
@@ -462,6 +412,9 @@ impl LaneMonitor {
         let settings = assignment.as_ref().map(|assignment| &assignment.settings);
         let deliveries = self.messages.values().filter(|message| message.sequence == sequence);
         let deliveries = deliveries.map(|message| message.deliveries).max().unwrap_or_default();
+        let failed = self.failed.filter(|(of, _)| *of == sequence).map_or(0, |(_, times)| times);
+        // A pipelined lane tries again in place, without another delivery.
+        let deliveries = if self.is_pipelined() { failed } else { deliveries };
         let exhausted = self.permanent == Some(sequence)
             || settings.is_some_and(|settings| retry::exhausted(&settings.retry, deliveries));
         // A policy that changed in the meantime does not take back what is on its way.
@@ -472,6 +425,22 @@ impl LaneMonitor {
             let holds = self.put_away.holds(now, breaker, incarnation, sequence);
             self.demand(LaneInvariant::BreakerHolds, holds);
         }
+    }
+
+    fn is_pipelined(&self) -> bool {
+        let assignment = self.joined.or(self.served).and_then(|joined| self.assignments.get(&joined));
+        assignment.is_some_and(|assignment| assignment.settings.delivery.mode() != Mode::Serial)
+    }
+
+    /// Whether everything before it that is on hand, and in time, was completed, or goes to the handler with it.
+    fn is_first(&self, after: u64, sequence: u64, now: Duration) -> bool {
+        self.on_hand.range((after + 1, 0)..(sequence, 0).max((after + 1, 0))).all(|(earlier, id)| {
+            self.was_completed(*earlier)
+                || self
+                    .messages
+                    .get(id)
+                    .is_none_or(|message| now >= message.deadline || self.covered(message))
+        })
     }
 
     fn demand(&mut self, invariant: LaneInvariant, holds: bool) {
@@ -497,7 +466,13 @@ impl LaneMonitor {
     }
 
     fn arrived(&mut self, now: Duration, delivered: &Delivered<'_>) {
-        let Some(sent) = self.pulls.remove(&delivered.pull) else { return };
+        let pipelined = self.is_pipelined();
+        let sent = if pipelined {
+            self.pulls.get(&delivered.pull).copied()
+        } else {
+            self.pulls.remove(&delivered.pull)
+        };
+        let Some(sent) = sent else { return };
         let deadline = sent + self.wait.unwrap_or_default();
         let joined = self.joined.and_then(|joined| self.assignments.get(&joined));
         let leased = joined.is_some_and(|joined| joined.settings.ownership == Ownership::Lease);
@@ -524,13 +499,23 @@ impl LaneMonitor {
                 .and_then(|joined| self.assignments.get(&joined))
                 .is_some_and(|assignment| assignment.settings.park.is_some()),
         };
+        if pipelined {
+            // Its clock began again, whichever delivery the lane goes on with.
+            for (_, id) in self.on_hand.range((message.sequence, 0)..=(message.sequence, u64::MAX)) {
+                if let Some(known) = self.messages.get_mut(id).filter(|known| now < known.deadline) {
+                    known.deadline = known.deadline.max(deadline);
+                }
+            }
+        }
         // The same message again while its handler runs: it is that handler's now.
-        if let Some(running) = self.handling
+        if !pipelined
+            && let Some(running) = self.handling
             && self.messages.get(&running).is_some_and(|known| known.sequence == message.sequence)
             && now < deadline
         {
             self.handling = Some(delivered.message);
         }
+        self.on_hand.insert((message.sequence, delivered.message));
         self.messages.insert(delivered.message, message);
     }
 
@@ -599,6 +584,22 @@ impl LaneMonitor {
         self.demand(LaneInvariant::OnlyWithLease, self.has_lease(now));
         self.demand(LaneInvariant::SettledBeforeNext, self.unconfirmed.is_none());
         self.handling = Some(id);
+        self.may_be_handled(now, 0, id);
+    }
+
+    /// In the same batch, behind those before.
+    fn handled_too(&mut self, now: Duration, id: u64) {
+        let before = self.with.last().copied().or(self.handling);
+        let before = before.and_then(|before| self.messages.get(&before)).map(|message| message.sequence);
+        self.with.push(id);
+        self.may_be_handled(now, before.unwrap_or_default(), id);
+    }
+
+    fn may_be_handled(&mut self, now: Duration, after: u64, id: u64) {
+        let behind =
+            |message: &Message| message.sequence > after && self.is_first(after, message.sequence, now);
+        let first = self.messages.get(&id).is_some_and(behind);
+        self.demand(LaneInvariant::InStreamOrder, first);
         let Some(message) = self.messages.get(&id) else {
             return self.demand(LaneInvariant::HandledInTime, false);
         };
@@ -613,6 +614,7 @@ impl LaneMonitor {
 
     fn forgotten(&mut self, now: Duration, id: u64) {
         let Some(message) = self.messages.remove(&id) else { return };
+        self.on_hand.remove(&(message.sequence, id));
         let again = self.messages.values().any(|other| other.sequence == message.sequence);
         let unconfirmed = self.unconfirmed.is_some_and(|(sequence, _)| sequence == message.sequence);
         let deadline = message.pinned_until.map_or(message.deadline, |until| until.min(message.deadline));

@@ -70,9 +70,17 @@ pub(super) struct Handling {
     /// Index of the instance.
     pub(super) instance: u32,
     pub(super) number: u64,
+    pub(super) batch: Option<u64>,
     pub(super) partition: u32,
     pub(super) attempt: u64,
     pub(super) outcome: Ending,
+}
+
+impl Handling {
+    /// Whether the handler was given both at once; then their numbers are their order, and their times say nothing.
+    pub(super) fn is_in_batch_of(&self, other: &Self) -> bool {
+        self.batch.is_some() && (self.instance, self.batch) == (other.instance, other.batch)
+    }
 }
 
 /// One start of a container, and which of its handlings are known.
@@ -127,6 +135,7 @@ impl Checker {
             end: entry.end,
             instance,
             number: entry.handling,
+            batch: entry.batch,
             partition: entry.partition,
             attempt: entry.attempt,
             outcome: entry.outcome,

@@ -78,6 +78,10 @@ pub struct Entry {
     pub instance: String,
     /// How many handlings that instance had begun, this one included. A hole is an entry that did not arrive.
     pub handling: u64,
+    /// Where the handler was given several messages at once: the `handling` of the first of them. They have the same start
+    /// and the same end, and were handled in the order of their numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<u64>,
     /// The key: within it, order matters.
     pub key: String,
     /// The subject that was published to.

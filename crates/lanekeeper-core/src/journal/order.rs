@@ -41,7 +41,7 @@ impl Judge<'_> {
         counted: usize,
         report: &mut Report,
     ) {
-        handlings.sort_by_key(|one| (one.start, one.end, one.instance, one.fence, one.number));
+        handlings.sort_by_key(|one| (one.start, one.end, one.instance, one.number, one.fence));
         let before = handlings.len();
         handlings.dedup();
         report.copies += before - handlings.len();
@@ -93,12 +93,18 @@ impl Judge<'_> {
 
     /// Whether `one` may have ended when `other` began.
     fn may_precede(&self, one: &Handling, other: &Handling) -> bool {
+        if one.is_in_batch_of(other) {
+            return one.number < other.number;
+        }
         let slack = if one.instance == other.instance { 0 } else { self.options.clock_tolerance };
         one.end <= other.start.saturating_add(slack)
     }
 
     /// Whether `one` certainly ended when `other` began.
     fn precedes(&self, one: &Handling, other: &Handling) -> bool {
+        if one.is_in_batch_of(other) {
+            return one.number < other.number;
+        }
         let slack = if one.instance == other.instance { 0 } else { self.options.clock_tolerance };
         one.start < other.start && one.end.saturating_add(slack) <= other.start
     }
@@ -137,7 +143,7 @@ impl Judge<'_> {
             return Some((JournalInvariant::NoStepBack, words));
         }
         let previous = facts.previous(handling.fence)?;
-        if self.completed_before(facts, previous, index) {
+        if facts.is_ahead_in_batch(previous, index) || self.completed_before(facts, previous, index) {
             return None;
         }
         let message = (self.options.message)(previous);
@@ -225,6 +231,15 @@ impl<'a> Facts<'a> {
     fn is_parked(&self, message: Fence) -> bool {
         let last = self.handlings.iter().rfind(|one| one.fence == message);
         last.is_some_and(|one| one.outcome == Ending::Parked)
+    }
+
+    /// Whether the handler was given the message with this one, ahead of it: they succeed or fail together.
+    fn is_ahead_in_batch(&self, message: Fence, index: usize) -> bool {
+        // They have the same times, and are sorted by their numbers behind those.
+        let ahead = self.handlings[..index].iter().rev();
+        ahead
+            .take_while(|other| other.is_in_batch_of(&self.handlings[index]))
+            .any(|other| other.fence == message)
     }
 
     fn is_unknown(&self, message: Fence) -> bool {

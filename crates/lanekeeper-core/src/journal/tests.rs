@@ -20,6 +20,7 @@ fn handling(key: &str, sequence: u64, start: i64, end: i64) -> Entry {
         pod: "orders-2-a".into(),
         instance: "first".into(),
         handling: 0,
+        batch: None,
         key: key.into(),
         subject: format!("orders.{key}"),
         fence: fence(sequence),
@@ -151,6 +152,51 @@ fn one_that_starts_when_the_other_ends_does_not_overlap() {
     assert!(report(&entries).is_clean());
     entries[1].end += 1;
     assert_eq!(counts(&report(&entries)), [0, 1, 1, 0, 0]);
+}
+
+/// Messages 1 to 4 of one key, given to the handler at once.
+fn batch() -> Vec<Entry> {
+    let numbered = |one: u64| Entry { handling: one, batch: Some(1), ..handling("k", one, 10, 50) };
+    (1..=4).map(numbered).collect()
+}
+
+#[test]
+fn the_messages_of_a_batch_have_one_time_and_the_order_of_their_numbers() {
+    let entries = batch();
+    let clean = report(&entries);
+    assert!(clean.is_clean(), "{clean}");
+    assert_eq!((clean.handled, clean.repeats), (4, 0));
+    let mut swapped = entries.clone();
+    (swapped[1].handling, swapped[2].handling) = (3, 2);
+    let found = report(&swapped);
+    assert_eq!(counts(&found), [1, 1, 0, 0, 0], "handed over in the wrong order: {found}");
+    let mut missing = entries.clone();
+    missing.remove(1);
+    let mut missing = checker(Options::default(), &missing);
+    (1..=4).for_each(|one| missing.expect("k", fence(one), true, true));
+    assert_eq!(missing.report().of(Rule::NothingSkipped).count, 1, "{}", missing.report());
+}
+
+#[test]
+fn a_batch_overlaps_what_is_not_of_it() {
+    for (other, what) in [
+        (by("other", handling("k", 4, 20, 30)), "another pod"),
+        (Entry { handling: 5, batch: Some(5), ..handling("k", 4, 20, 30) }, "another batch"),
+        (Entry { handling: 5, ..handling("k", 4, 20, 30) }, "a message by itself"),
+        (by("other", Entry { handling: 5, batch: Some(1), ..handling("k", 4, 20, 30) }), "the same number"),
+    ] {
+        let found = report(&[batch(), vec![other]].concat());
+        assert!(found.of(Rule::OneAtATime).count > 0, "{what}: {found}");
+    }
+}
+
+#[test]
+fn a_batch_that_was_given_up_and_comes_again_is_clean() {
+    let lost: Vec<Entry> = batch().into_iter().map(|entry| ended(Ending::Lost, entry)).collect();
+    let again = batch().into_iter().map(|entry| by("other", Entry { start: 60, end: 70, ..entry }));
+    let found = report(&lost.into_iter().chain(again).collect::<Vec<Entry>>());
+    assert!(found.is_clean(), "{found}");
+    assert_eq!((found.handled, found.unfinished), (4, 4));
 }
 
 #[test]

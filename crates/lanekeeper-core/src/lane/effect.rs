@@ -157,8 +157,32 @@ pub enum Effect {
         /// Comes back with the answer.
         token: u64,
     },
-    /// Ask for the next message.
+    /// Ask which messages of the lane the stream has.
+    List {
+        /// Comes back with the answer.
+        token: u64,
+        /// Above this stream sequence.
+        after: u64,
+        /// Up to this one.
+        until: u64,
+    },
+    /// Acknowledge those of these messages that the stream does not have any more: the consumer may count them as out all the
+    /// same.
+    AckGone {
+        /// Stream sequences.
+        sequences: Vec<u64>,
+        /// The consumer sequence of the latest delivery.
+        consumer_sequence: u64,
+    },
+    /// Ask for messages.
     Pull(PullRequest),
+    /// Acknowledge messages of a pipelined lane, in this order; the answer is to the last one.
+    Acks {
+        /// Which messages; at least one.
+        messages: Vec<u64>,
+        /// Comes back with the answer.
+        token: u64,
+    },
     /// Acknowledge a message, and ask for the next one in the same breath.
     Ack {
         /// Which message.
@@ -194,6 +218,8 @@ pub enum Effect {
         message: u64,
         /// Which attempt this is, from 1.
         attempt: u64,
+        /// Those that it is given together with it, behind it and in order.
+        with: Vec<u64>,
     },
     /// Stop the handler; its result no longer counts.
     Cancel,
@@ -210,11 +236,13 @@ pub enum Effect {
     Exit,
 }
 
-/// A request for one message.
+/// A request for messages: one, unless the lane is pipelined.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PullRequest {
     /// Part of the subject on which it is answered; never used twice.
     pub id: u64,
+    /// How many it may bring.
+    pub batch: u32,
     /// When the server gives up.
     pub expires: Duration,
     /// How often the server shows that it did not forget.
@@ -365,12 +393,30 @@ pub enum Note {
     Stale(u64),
     /// The deadline passed without proof: handler cancelled, result discarded.
     Lost(u64),
+    /// Behind it, so many messages on hand were given up as well, or alone; the first of them.
+    LostBehind {
+        /// The first.
+        first: u64,
+        /// How many.
+        messages: usize,
+    },
+    /// A batch has no attempt left: its messages are handed over one at a time.
+    Divided {
+        /// The first.
+        first: u64,
+        /// How many.
+        messages: usize,
+    },
     /// The shutdown cut the handler short.
     Cut(u64),
     /// A message arrived while another was out: the consumer does not serve one at a time.
     Overtaken(u64),
     /// The consumer must have one message out at once, and does not.
     Unserial(i64),
+    /// Something may be out that is not on hand: the lane goes on when it has everything.
+    Gathering,
+    /// It has; so many messages.
+    Gathered(usize),
     /// There is no such consumer any more.
     ConsumerGone,
     /// The server gave the lane's pin to us.
@@ -395,7 +441,8 @@ impl fmt::Display for PullRequest {
         // Both are seconds at most; narrower numbers are written faster, and this is written for each message.
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let (expires, heartbeat) = (nanoseconds(self.expires), nanoseconds(self.heartbeat));
-        write!(f, r#"{{"batch":1,"expires":{expires},"idle_heartbeat":{heartbeat}"#)?;
+        let batch = self.batch;
+        write!(f, r#"{{"batch":{batch},"expires":{expires},"idle_heartbeat":{heartbeat}"#)?;
         if !self.grouped {
             return f.write_str("}");
         }

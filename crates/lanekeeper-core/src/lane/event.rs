@@ -78,6 +78,18 @@ pub enum Event<'a> {
         /// Of the question.
         token: u64,
     },
+    /// The answer to an [`super::Effect::List`].
+    Listed {
+        /// Of the question.
+        token: u64,
+        /// The stream sequences, rising.
+        sequences: Vec<u64>,
+    },
+    /// An [`super::Effect::List`] was not answered.
+    ListFailed {
+        /// Of the question.
+        token: u64,
+    },
     /// A message arrived.
     Delivered(Delivered<'a>),
     /// A pull is alive on the server.
@@ -202,6 +214,8 @@ pub struct Delivered<'a> {
     pub pull: u64,
     /// Stream sequence.
     pub sequence: u64,
+    /// Consumer sequence: rises by one with each delivery of the lane's consumer, of whatever message.
+    pub consumer_sequence: u64,
     /// How often the server has delivered it, this time included.
     pub deliveries: u64,
     /// The subject under which it is stored.
@@ -211,7 +225,7 @@ pub struct Delivered<'a> {
 }
 
 /// What the server says of the lane's consumer, as far as a lane needs to know it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct ConsumerFacts {
     /// The shortest deadline that a delivery can have: `ack_wait`, an entry of a backoff list, or the time after which a
     /// pin lapses.
@@ -220,6 +234,10 @@ pub struct ConsumerFacts {
     pub max_ack_pending: i64,
     /// Messages out now.
     pub ack_pending: u64,
+    /// The highest stream sequence that was delivered.
+    pub delivered: u64,
+    /// Consumer sequence of the latest delivery.
+    pub deliveries: u64,
     /// The pin that some worker has.
     pub pin: Option<Arc<str>>,
     /// Everything of the lane up to this stream sequence is settled.

@@ -101,7 +101,7 @@ impl Lane {
     pub(super) fn send_dead_letter(&mut self, now: Duration, stream: &str, subject: &str) {
         let connected = self.connected;
         let token = self.token();
-        let lease = self.lease.unwrap_or(Duration::MAX);
+        let until = self.ours_until();
         let Some(hand) = &mut self.hand else { return };
         hand.parking = false;
         if !connected {
@@ -109,7 +109,6 @@ impl Lane {
             return;
         }
         hand.stage = Stage::PuttingAway { token, answered: false, due: now + LONGEST_ANSWER };
-        let until = hand.deadline().min(lease);
         let effect = Effect::DeadLetter {
             message: hand.message,
             token,

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::Number;
+use super::{Number, window::Item};
 use crate::order::Order;
 
 /// What is being done with the message in hand.
@@ -34,6 +34,13 @@ pub(super) enum Stage {
         /// Until when.
         until: Duration,
     },
+    /// An attempt failed; a pipelined lane makes the next one in its place.
+    Again {
+        /// When.
+        until: Duration,
+    },
+    /// A pipelined lane stands at a message that is not its own.
+    Refused,
     /// No attempt is left: the lane stands here, and gives it back later to be tried again.
     Standing {
         /// Until when.
@@ -69,6 +76,8 @@ pub(super) struct Hand {
     /// The subject under which it is stored.
     pub(super) subject: String,
     pub(super) stage: Stage,
+    /// So many of what is behind it go to the handler with it.
+    pub(super) with: usize,
     /// When the latest request was sent that is known to have reached the server in time.
     proof: Duration,
     wait: Duration,
@@ -112,6 +121,7 @@ impl Hand {
             sequence,
             deliveries,
             subject: subject.to_owned(),
+            with: 0,
             // Replaced as soon as it is known what the message is.
             stage: Stage::Settling { sent: None, carried: None, repeated: false, since_token: u64::MAX },
             proof: pulled,
@@ -129,6 +139,22 @@ impl Hand {
             reason: String::new(),
             refusals: 0,
             skipping: None,
+        }
+    }
+
+    /// The first of what a pipelined lane has on hand. The pin is the whole lane's there.
+    pub(super) fn of(item: &Item, stage: Stage) -> Self {
+        let hand = Self::new(item.message, item.sequence, 1, &item.subject, item.proof, false, item.wait);
+        let progress = item.progress.into_iter().collect();
+        Self { stage, progress, progress_due: item.progress_due, ..hand }
+    }
+
+    /// The server has shown that it counted from `sent` on, or later.
+    pub(super) fn proven(&mut self, sent: Duration, wait: Duration) {
+        if sent > self.proof {
+            self.proof = sent;
+            self.wait = wait;
+            self.progress_due = sent + wait / 3;
         }
     }
 
@@ -193,7 +219,10 @@ impl Hand {
         match &mut self.stage {
             Stage::Verifying { token } => visit(Number::Token(token)),
             Stage::Handling { since, .. } => visit(Number::Since(since)),
-            Stage::Held { until } | Stage::Standing { until } => visit(Number::Due(until)),
+            Stage::Held { until } | Stage::Again { until } | Stage::Standing { until } => {
+                visit(Number::Due(until));
+            }
+            Stage::Refused => {}
             Stage::PuttingAway { token, due, .. } | Stage::Consulting { token, due, .. } => {
                 visit(Number::Token(token));
                 visit(Number::Due(due));

@@ -45,6 +45,7 @@ impl Lane {
                     self.note(Note::Leased);
                     self.emit(Effect::Own { incarnation, pin: "".into() });
                     self.pulls.ask_at_once();
+                    self.doubt(now);
                 }
             }
         }
@@ -68,6 +69,11 @@ impl Lane {
         if let Some(next) = self.next.take() {
             self.note(Note::Stale(next.sequence));
             self.emit(Effect::Forget { message: next.message });
+        }
+        if self.window.is_some() {
+            self.send_acks(now, true);
+            self.lose_all(now);
+            self.doubt(now);
         }
         if self.hand.as_ref().is_some_and(|hand| !matches!(hand.stage, Stage::Settling { .. })) {
             self.lose(now);

@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{ConsumerFacts, Effect, Lane, Note, PullStatus, Stage, UNKNOWN_WAIT};
+use super::{ConsumerFacts, Effect, Lane, Note, PullStatus, Stage, UNKNOWN_WAIT, Window};
 use crate::record::{Assignment, Excused, Report};
 
 /// How far in we are.
@@ -45,11 +45,16 @@ impl Lane {
         self.inspecting = None;
         self.inspect_due = now;
         self.replay_connected(now);
+        self.window_connected(now);
         let Some(hand) = &mut self.hand else { return };
         match &mut hand.stage {
             Stage::Settling { sent, .. } => *sent = None,
             Stage::Verifying { .. } => self.verify(now),
-            Stage::Handling { .. } | Stage::Held { .. } | Stage::Standing { .. } => {
+            Stage::Handling { .. }
+            | Stage::Held { .. }
+            | Stage::Again { .. }
+            | Stage::Refused
+            | Stage::Standing { .. } => {
                 hand.progress_at_once(now);
             }
             Stage::PuttingAway { .. } => {
@@ -73,6 +78,7 @@ impl Lane {
             // Retiring is irrevocable, whatever is read afterwards.
             self.retiring |= assignment.retiring;
             self.current = Some(Arc::clone(&assignment));
+            self.resize();
         }
         self.assignment = Some(assignment);
     }
@@ -153,7 +159,8 @@ impl Lane {
         self.current = None;
         self.retiring = false;
         self.gone = false;
-        self.serial = false;
+        self.fit = false;
+        self.window = None;
         self.wait = UNKNOWN_WAIT;
         self.inspecting = None;
         self.waiting = None;
@@ -214,7 +221,8 @@ impl Lane {
             return;
         }
         let verified = self.hand.as_ref().is_some_and(|hand| hand.stage == Stage::Verifying { token });
-        if self.inspecting != Some(token) && !verified {
+        let asked = self.is_asking(token);
+        if self.inspecting != Some(token) && !verified && !asked {
             return;
         }
         if self.inspecting == Some(token) {
@@ -226,24 +234,40 @@ impl Lane {
         if let Some(hand) = &mut self.hand {
             hand.limit(self.wait);
         }
-        let serial = facts.max_ack_pending == 1;
-        self.inspect_due = now + if serial { INSPECT_EVERY } else { INSPECT_OFTEN };
-        if !serial && (self.serial || self.report.refused.is_none()) {
-            self.note(Note::Unserial(facts.max_ack_pending));
+        if let Some(window) = &mut self.window {
+            window.limit(now, self.wait);
         }
-        if !serial && self.membership == Membership::Member {
-            let limit = facts.max_ack_pending;
-            self.refuse(0, format!("max_ack_pending of the consumer is {limit}, it must be 1"));
-        } else if serial && !self.serial {
-            self.say(|report| report.refused = report.refused.take().filter(|refused| refused.sequence != 0));
-        }
-        self.serial = serial;
+        self.judge(now, facts);
+        let fit = self.fit;
         if self.membership == Membership::Inspecting {
             self.membership = Membership::Joining { retry: Some(now) };
         }
         if verified {
-            self.verified(now, serial && facts.ack_pending <= 1);
+            self.verified(now, fit && facts.ack_pending <= 1);
         }
+        if asked {
+            self.told_what_is_out(now, facts);
+        } else {
+            self.consumer_seen(now);
+        }
+    }
+
+    /// Whether the consumer can be served as it is.
+    fn judge(&mut self, now: Duration, facts: &ConsumerFacts) {
+        let limit = facts.max_ack_pending;
+        // However many a pipelined lane is given, it handles them in order.
+        let pipelined = self.window.is_some();
+        let fit = pipelined || limit == 1;
+        self.inspect_due = now + if fit { INSPECT_EVERY } else { INSPECT_OFTEN };
+        if !fit && (self.fit || self.report.refused.is_none()) {
+            self.note(Note::Unserial(limit));
+        }
+        if !fit && self.membership == Membership::Member {
+            self.refuse(0, format!("max_ack_pending of the consumer is {limit}, it must be 1"));
+        } else if fit && !self.fit {
+            self.say(|report| report.refused = report.refused.take().filter(|refused| refused.sequence != 0));
+        }
+        self.fit = fit;
     }
 
     pub(super) fn consumer_gone(&mut self, now: Duration, token: u64) {
@@ -272,6 +296,7 @@ impl Lane {
         if self.not_looked(now, token, false) {
             return;
         }
+        self.not_told(now, token);
         if self.inspecting == Some(token) {
             self.inspecting = None;
             // Also where a message waits for it: a refusal comes at once, and must not become a hot loop.
@@ -283,6 +308,7 @@ impl Lane {
         if status == PullStatus::WrongPin {
             self.pin_refused(now, pull);
         }
+        self.window_pull_ended(pull, status);
         if !self.replay_renewed(now, pull, status) && !self.renewal_ended(pull, status) {
             self.pulls.ended(now, pull, status);
         }
@@ -297,6 +323,7 @@ impl Lane {
         while self.step(now) {}
         self.look_again(now);
         self.replay_if_due(now);
+        self.proceed(now);
         self.pull_if_due(now);
     }
 
@@ -354,12 +381,19 @@ impl Lane {
         }
         self.current = self.assignment.clone();
         self.membership = Membership::Inspecting;
+        self.prepare();
         self.inspect(now);
         false
     }
 
     fn begin_leaving(&mut self, now: Duration) -> bool {
-        self.release(now);
+        if self.window.is_some() {
+            if !self.release_window(now) {
+                return false;
+            }
+        } else {
+            self.release(now);
+        }
         if self.replay_holds(now) {
             return false;
         }
@@ -369,7 +403,13 @@ impl Lane {
             self.emit(Effect::Forget { message: next.message });
         }
         let brings_more = !ending && self.pulls.may_be_answered(now);
-        if self.hand.is_some() || self.next.is_some() || brings_more {
+        if self.next.is_some() || brings_more {
+            return false;
+        }
+        if self.window.is_some() {
+            self.give_all_back();
+        }
+        if self.hand.is_some() {
             return false;
         }
         self.pulls.doubt_all();
@@ -402,7 +442,8 @@ impl Lane {
     pub(super) fn may_pull(&self, now: Duration) -> bool {
         self.membership == Membership::Member
             && self.connected
-            && self.serial
+            && self.fit
+            && !self.window.as_ref().is_some_and(Window::overflows)
             && !self.stopping()
             && self.may_own()
             && self.next.is_none()
@@ -412,7 +453,7 @@ impl Lane {
     }
 
     fn pull_if_due(&mut self, now: Duration) {
-        if self.hand.is_none() && self.may_pull(now) {
+        if (self.hand.is_none() || self.window.is_some()) && self.may_pull(now) {
             let request = self.issue(now);
             self.emit(Effect::Pull(request));
         }

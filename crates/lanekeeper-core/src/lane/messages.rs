@@ -19,7 +19,10 @@ const REASON: usize = 256;
 
 impl Lane {
     pub(super) fn delivered(&mut self, now: Duration, delivered: Delivered<'_>) {
-        let Some(pulled) = self.pulls.consume(delivered.pull) else {
+        if self.window.is_some() {
+            return self.arrived(now, &delivered);
+        }
+        let Some(pulled) = self.pulls.consume(now, delivered.pull) else {
             return self.drop_stale(&delivered);
         };
         if now >= pulled + self.wait {
@@ -79,7 +82,7 @@ impl Lane {
         }
     }
 
-    fn drop_stale(&mut self, delivered: &Delivered<'_>) {
+    pub(super) fn drop_stale(&mut self, delivered: &Delivered<'_>) {
         self.note(Note::Stale(delivered.sequence));
         self.emit(Effect::Forget { message: delivered.message });
     }
@@ -91,6 +94,7 @@ impl Lane {
             message: next.message,
             pull: 0,
             sequence: next.sequence,
+            consumer_sequence: 0,
             deliveries: next.deliveries,
             subject: &next.subject,
             pin: None,
@@ -107,10 +111,7 @@ impl Lane {
         let (message, deliveries) = (delivered.message, delivered.deliveries);
         self.forget_given_back();
         let mut hand = Hand::new(message, sequence, deliveries, delivered.subject, pulled, pinned, self.wait);
-        if lane.settings.park.is_some() {
-            let original = lane.mapping.original_subject(delivered.subject);
-            hand.key = original.and_then(|original| lane.mapping.key_text(original)).map(Into::into);
-        }
+        hand.key = self.parked_key(delivered.subject);
         self.hand = Some(hand);
         if self.completed.contains(sequence) {
             self.note(Note::Duplicate(sequence));
@@ -127,7 +128,7 @@ impl Lane {
                 self.refuse_orders(sequence);
                 self.give_back(now, retry::slow(&lane.settings.retry), Some(State::Refusing));
             }
-            Verdict::Ours if !self.serial || self.unsettled.is_some_and(|earlier| earlier < sequence) => {
+            Verdict::Ours if !self.fit || self.unsettled.is_some_and(|earlier| earlier < sequence) => {
                 self.verify(now);
             }
             Verdict::Ours => self.begin_handling(now),
@@ -157,9 +158,8 @@ impl Lane {
     }
 
     pub(super) fn begin_handling(&mut self, now: Duration) {
-        let excused = self.excused;
         let Some(hand) = &self.hand else { return };
-        let attempt = attempts(hand, excused);
+        let attempt = self.attempts(hand);
         let (message, sequence) = (hand.message, hand.sequence);
         self.pass(sequence);
         if self.skip_if_ordered(now, attempt.saturating_sub(1)) || !self.key_is_free(now) {
@@ -168,9 +168,10 @@ impl Lane {
         if !self.begin_order(sequence) && self.is_used_up(sequence, attempt) {
             return self.used_up(now, attempt);
         }
+        let with = self.compose(attempt);
         self.set_stage(Stage::Handling { since: now, inspected: false });
         self.waiting = None;
-        self.emit(Effect::Handle { message, attempt });
+        self.emit(Effect::Handle { message, attempt, with });
     }
 
     pub(super) fn handled(&mut self, now: Duration, outcome: Outcome) {
@@ -184,13 +185,16 @@ impl Lane {
         let sequence = hand.sequence;
         match outcome {
             Outcome::Done => {
-                self.completed.insert(sequence);
-                self.order_succeeded(sequence);
-                self.note(Note::Completed(sequence));
+                let with = self.take_composed();
+                self.succeeded(sequence);
                 if self.report.lost.is_some() {
                     self.say(|report| report.lost = None);
                 }
                 self.settle(now);
+                for item in with {
+                    self.succeeded(item.sequence);
+                    self.complete(now, item.message, item.sequence, item.deadline());
+                }
             }
             Outcome::Retry { reason, after } => self.failed(now, &reason, after, false),
             Outcome::Permanent { reason } => self.failed(now, &reason, None, true),
@@ -212,14 +216,27 @@ impl Lane {
         }
     }
 
+    pub(super) fn succeeded(&mut self, sequence: u64) {
+        self.completed.insert(sequence);
+        self.order_succeeded(sequence);
+        self.note(Note::Completed(sequence));
+    }
+
     fn failed(&mut self, now: Duration, reason: &str, after: Option<Duration>, permanent: bool) {
         let Some(settings) = self.current.as_ref().map(|lane| lane.settings.clone()) else { return };
         self.unexcuse();
         let Some(hand) = &self.hand else { return };
-        let (sequence, attempt) = (hand.sequence, attempts(hand, self.excused));
+        let (sequence, attempt) = (hand.sequence, self.attempts(hand));
+        if self.window.is_some() {
+            self.attempted(sequence);
+        }
         // What was ordered while the handler ran decides now.
         let (skipped, again) = (self.is_to_be_skipped(), self.is_to_be_retried(sequence));
         let exhausted = !skipped && !again && (permanent || retry::exhausted(&settings.retry, attempt));
+        // The policy is for one message.
+        if exhausted && self.divide(now, attempt, reason) {
+            return;
+        }
         let delay = match after {
             _ if exhausted || skipped || again => Duration::ZERO,
             Some(after) => after.clamp(FIRST_HOLD, LONGEST_WAIT),
@@ -233,6 +250,8 @@ impl Lane {
         }
         if exhausted {
             self.exhausted(now, attempt, reason);
+        } else if self.window.is_some() {
+            self.set_stage(Stage::Again { until: now + delay });
         } else {
             self.give_back(now, delay, Some(State::RetryWait));
         }
@@ -273,8 +292,11 @@ impl Lane {
                     self.excuse();
                 }
             }
-            // Its attempt was one.
-            Stage::Standing { .. } | Stage::PuttingAway { answered: true, .. } => {}
+            // Its attempt was one, or it is a pipelined lane's.
+            Stage::Again { .. }
+            | Stage::Refused
+            | Stage::Standing { .. }
+            | Stage::PuttingAway { answered: true, .. } => {}
             Stage::Handling { .. } | Stage::Settling { .. } | Stage::PuttingAway { .. } => return,
         }
         self.give_back(now, Duration::ZERO, None);
@@ -283,11 +305,15 @@ impl Lane {
     /// The shutdown cannot wait for the handler: nothing is sent, because the handler may still be at work.
     pub(super) fn cut(&mut self) {
         self.excuse();
+        let with = self.take_composed();
         let Some(hand) = self.hand.take() else { return };
         self.emit(Effect::Cancel);
         self.note(Note::Cut(hand.sequence));
         self.emit(Effect::Forget { message: hand.message });
         self.unsettled = Some(hand.sequence);
+        for item in with {
+            self.emit(Effect::Forget { message: item.message });
+        }
     }
 
     pub(super) fn give_up_settling(&mut self) {
@@ -298,6 +324,9 @@ impl Lane {
     }
 
     pub(super) fn settle(&mut self, now: Duration) {
+        if self.window.is_some() {
+            return self.pass_on(now);
+        }
         self.waiting = None;
         self.set_stage(Stage::Settling {
             sent: None,
@@ -338,6 +367,9 @@ impl Lane {
 
     pub(super) fn answered(&mut self, now: Duration, token: u64) {
         let wait = self.wait;
+        if self.window.is_some() {
+            return self.window_answered(token);
+        }
         let Some(hand) = &mut self.hand else { return };
         match hand.stage {
             Stage::Settling { since_token, .. } if token >= since_token => {
@@ -385,6 +417,10 @@ impl Lane {
 
     /// The present delivery was no attempt.
     fn excuse(&mut self) {
+        if self.window.is_some() {
+            // Attempts are counted here, not by the server's deliveries.
+            return;
+        }
         let Some(hand) = self.hand.as_mut().filter(|hand| !hand.excused) else { return };
         hand.excused = true;
         let sequence = hand.sequence;
@@ -403,7 +439,7 @@ impl Lane {
 
     /// Deliveries of what is in hand that were attempts, the present one included.
     pub(super) fn attempts_in_hand(&self) -> u64 {
-        self.hand.as_ref().map_or(0, |hand| attempts(hand, self.excused))
+        self.hand.as_ref().map_or(0, |hand| self.attempts(hand))
     }
 
     fn record(&mut self, excused: Excused) {
@@ -411,6 +447,11 @@ impl Lane {
         if let Some(incarnation) = self.incarnation() {
             self.emit(Effect::Excuse { incarnation, excused });
         }
+    }
+
+    /// Attempts of what is in hand, the present one included.
+    fn attempts(&self, hand: &Hand) -> u64 {
+        if self.window.is_some() { self.attempt(hand.sequence) } else { attempts(hand, self.excused) }
     }
 
     pub(super) fn set_stage(&mut self, stage: Stage) {

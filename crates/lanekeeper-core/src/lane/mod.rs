@@ -20,6 +20,7 @@
 //! - What a person ordered is carried out by whoever has the message, and never while its handler runs.
 //! - A message of a key that is [`parked`] is parked behind it. Nothing is handled before it is known which keys are.
 //!   Parked messages are [released](replay) between two messages.
+//! - A lane whose assignment says so has several messages on hand: [`window`], [`pipelined`], [`takeover`].
 //! - A message that arrives while an earlier one was not seen settled is handled only after the server said
 //!   that nothing else is out. Without that, a consumer whose limit somebody raised would break the order.
 //!
@@ -27,6 +28,7 @@
 //!
 //! Must not do: I/O, look at a clock, know how requests are sent.
 
+mod batch;
 mod completed;
 mod effect;
 mod event;
@@ -39,10 +41,13 @@ mod numbers;
 mod orders;
 mod parked;
 mod pin;
+mod pipelined;
 mod pulls;
 mod replay;
+mod takeover;
 mod time;
 mod verdict;
+mod window;
 mod witness;
 
 use std::{
@@ -62,6 +67,7 @@ use self::{
     pin::Pin,
     pulls::Pulls,
     replay::Replay,
+    window::{Phase, Window},
     witness::Suspicion,
 };
 pub use self::{
@@ -87,6 +93,8 @@ pub enum State {
     Idle,
     /// Ready to take over: another worker has the lane's pin or lease.
     Standby,
+    /// Pipelined: everything that the server has out has to be on hand first.
+    Gathering,
     /// The handler runs.
     Handling,
     /// The handler is not there; the message is held.
@@ -107,11 +115,12 @@ pub enum State {
 
 impl State {
     /// Every state.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Waiting,
         Self::Joining,
         Self::Idle,
         Self::Standby,
+        Self::Gathering,
         Self::Handling,
         Self::Held,
         Self::Settling,
@@ -129,6 +138,7 @@ impl State {
             Self::Joining => "joining",
             Self::Idle => "idle",
             Self::Standby => "standby",
+            Self::Gathering => "gathering",
             Self::Handling => "handling",
             Self::Held => "held",
             Self::Settling => "settling",
@@ -146,11 +156,13 @@ impl State {
 pub struct Options {
     /// Whether in-progress acks are sent. Switched off only by tests of what happens without.
     pub progress: bool,
+    /// Whether the handler takes several messages at once; if not, a batch is one message.
+    pub batches: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { progress: true }
+        Self { progress: true, batches: false }
     }
 }
 
@@ -197,8 +209,8 @@ pub struct Lane {
     shutdown: Option<Shutdown>,
     /// The consumer's shortest deadline.
     wait: Duration,
-    /// The consumer has one message out at once, as it must.
-    serial: bool,
+    /// The consumer gives messages out as it must.
+    fit: bool,
     inspecting: Option<u64>,
     inspect_due: Duration,
     pulls: Pulls,
@@ -209,6 +221,10 @@ pub struct Lane {
     elsewhere: bool,
     hand: Option<Hand>,
     next: Option<Next>,
+    /// What a pipelined lane has behind the message in hand.
+    window: Option<Window>,
+    /// Attempts of one message of a pipelined lane that failed.
+    tried: Option<(u64, u64)>,
     waiting: Option<Waiting>,
     /// What may still be called back of what was given back with a delay.
     given_back: Option<GivenBack>,
@@ -248,7 +264,7 @@ impl Lane {
             gone: false,
             shutdown: None,
             wait: UNKNOWN_WAIT,
-            serial: false,
+            fit: false,
             inspecting: None,
             inspect_due: Duration::ZERO,
             pulls: Pulls::default(),
@@ -257,6 +273,8 @@ impl Lane {
             elsewhere: false,
             hand: None,
             next: None,
+            window: None,
+            tried: None,
             waiting: None,
             given_back: None,
             unsettled: None,
@@ -304,6 +322,8 @@ impl Lane {
             Event::ConsumerGone { token } => self.consumer_gone(now, token),
             Event::InspectFailed { token } => self.inspect_failed(now, token),
             Event::Delivered(delivered) => self.delivered(now, delivered),
+            Event::Listed { token, sequences } => self.listed(now, token, sequences),
+            Event::ListFailed { token } => self.not_told(now, token),
             Event::Heartbeat { pull } => self.pulls.heard(now, pull),
             Event::PullEnded { pull, status } => self.pull_ended(now, pull, status),
             Event::Answered { token } => self.answered(now, token),
@@ -347,16 +367,23 @@ impl Lane {
             (Some(Stage::Consulting { .. }), _) => State::Handling,
             (Some(Stage::Verifying { .. } | Stage::Handling { .. }), _) => State::Handling,
             (Some(Stage::Held { .. }), _) => State::Held,
+            (Some(Stage::Again { .. }), _) => State::RetryWait,
+            (Some(Stage::Refused), _) => State::Refusing,
             (Some(Stage::Standing { .. }), _) => State::Blocked,
             (Some(Stage::PuttingAway { .. }), _) if self.is_blocked() => State::Blocked,
             (Some(Stage::PuttingAway { .. } | Stage::Settling { .. }), _) => State::Settling,
             (None, _) if self.stopping() => State::Leaving,
             (None, Some(waiting)) => waiting.state,
-            (None, None) if !self.serial => State::Refusing,
+            (None, None) if !self.fit => State::Refusing,
             (None, None) if self.elsewhere => State::Standby,
+            (None, None) if self.is_gathering() => State::Gathering,
             (None, None) if self.report.lost.is_some() => State::Lost,
             (None, None) => State::Idle,
         }
+    }
+
+    fn is_gathering(&self) -> bool {
+        self.window.as_ref().is_some_and(|window| window.phase != Phase::Sure && window.len() > 0)
     }
 
     fn is_blocked(&self) -> bool {
@@ -385,7 +412,7 @@ impl Lane {
     /// paused, or it is in.
     pub fn in_place(&self) -> bool {
         match self.membership {
-            Membership::Member => self.serial,
+            Membership::Member => self.fit,
             Membership::Inspecting | Membership::Joining { .. } => false,
             Membership::Leaving { .. } | Membership::Exited => true,
             Membership::Outside => self.connected && !self.may_enter(),
@@ -399,6 +426,10 @@ impl Lane {
 
     fn emit(&mut self, effect: Effect) {
         self.effects.push(effect);
+    }
+
+    fn forget_all(&mut self, messages: impl IntoIterator<Item = u64>) {
+        self.effects.extend(messages.into_iter().map(|message| Effect::Forget { message }));
     }
 
     fn note(&mut self, note: Note) {

@@ -170,10 +170,15 @@ impl Lane {
                 // Behind a parked message it would not be tried.
                 let may_be_tried = !hand.behind;
                 if !self.skip_if_ordered(now, attempts) && may_be_tried && self.orders.retry(sequence) {
-                    self.give_back(now, Duration::ZERO, Some(State::Blocked));
+                    if self.window.is_some() {
+                        // In its place, as every attempt.
+                        self.begin_handling(now);
+                    } else {
+                        self.give_back(now, Duration::ZERO, Some(State::Blocked));
+                    }
                 }
             }
-            Stage::Held { .. } => {
+            Stage::Held { .. } | Stage::Again { .. } => {
                 let attempts = self.attempts_in_hand().saturating_sub(1);
                 if !self.skip_if_ordered(now, attempts) && self.orders.retry(sequence) {
                     self.begin_handling(now);
@@ -181,6 +186,7 @@ impl Lane {
             }
             Stage::Verifying { .. }
             | Stage::Consulting { .. }
+            | Stage::Refused
             | Stage::Handling { .. }
             | Stage::Settling { .. }
             | Stage::PuttingAway { answered: false, .. } => {}
@@ -263,6 +269,11 @@ impl Lane {
     fn skip_order(&self) -> Option<&Order> {
         let hand = self.hand.as_ref().filter(|_| self.has_orders())?;
         self.orders.skip(hand.sequence, || self.key_of(&hand.subject))
+    }
+
+    /// Whether there is an order to skip a message that is not in hand yet.
+    pub(super) fn skips(&self, sequence: u64, subject: &str) -> bool {
+        self.has_orders() && self.orders.skip(sequence, || self.key_of(subject)).is_some()
     }
 
     /// The next step of skipping what is in hand: a dead letter first where the policy has some.

@@ -36,6 +36,18 @@ impl Lane {
         }
     }
 
+    /// The key of a message, where messages are parked.
+    pub(super) fn parked_key(&self, subject: &str) -> Option<Arc<str>> {
+        let lane = self.current.as_ref().filter(|lane| lane.settings.park.is_some())?;
+        lane.mapping.key_text(lane.mapping.original_subject(subject)?).map(Into::into)
+    }
+
+    /// Whether a message that is not in hand yet has to be parked behind another one of its key, or might have to be.
+    pub(super) fn is_parked_behind(&self, subject: &str) -> bool {
+        let Some(key) = self.parked_key(subject) else { return false };
+        self.parked.as_ref().is_none_or(|keys| keys.contains(&key))
+    }
+
     /// Asks what is parked, now or as soon as there is a connection.
     pub(super) fn consult(&mut self, now: Duration) {
         if !self.connected {
@@ -97,7 +109,7 @@ impl Lane {
     pub(super) fn send_to_park(&mut self, now: Duration) {
         let connected = self.connected;
         let token = self.token();
-        let lease = self.lease.unwrap_or(Duration::MAX);
+        let until = self.ours_until();
         let Some(hand) = &mut self.hand else { return };
         hand.parking = true;
         if !connected {
@@ -110,7 +122,7 @@ impl Lane {
             token,
             attempts: hand.attempts,
             reason: hand.reason.clone(),
-            until: hand.deadline().min(lease),
+            until,
         };
         self.emit(effect);
     }

@@ -12,7 +12,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Effect, Lane, Note, Number, PullRequest, PullStatus, Renewal, Stage};
+use super::{Effect, Lane, Note, Number, PullRequest, PullStatus, Renewal, Stage, Window};
 
 /// A pin that the server gave us.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -25,6 +25,16 @@ pub(super) struct Pin {
 impl Pin {
     pub(super) fn id(&self) -> Arc<str> {
         Arc::clone(&self.id)
+    }
+
+    /// Whether a message came with it.
+    pub(super) fn is(&self, seen: Option<&str>) -> bool {
+        seen == Some(&*self.id)
+    }
+
+    /// Whether a pull or renewal of this number was sent with it.
+    pub(super) fn is_carried_by(&self, number: u64) -> bool {
+        number > self.after
     }
 
     /// See [`super::Lane::numbers`].
@@ -47,8 +57,9 @@ impl Lane {
     /// A new pull, with the pin if we have it.
     pub(super) fn issue(&mut self, now: Duration) -> PullRequest {
         let pin = self.pin.as_ref().map(|pin| Arc::clone(&pin.id));
+        let batch = self.window.as_ref().map_or(1, Window::batch);
         let grouped = !self.is_leased();
-        self.pulls.issue(now, self.wait, grouped, pin)
+        self.pulls.issue(now, self.wait, batch, grouped, pin)
     }
 
     /// A message came with this pin.
@@ -81,9 +92,19 @@ impl Lane {
 
     /// Says that we are there, if the message in hand came with a pin.
     pub(super) fn renew(&mut self, now: Duration) {
-        let (Some(pin), Some(hand)) = (&self.pin, &mut self.hand) else { return };
-        let renewal = Renewal { id: self.pulls.number(), pin: Arc::clone(&pin.id) };
-        hand.renewal_sent(renewal.id, now);
+        let Some(pin) = self.pin.as_ref().map(|pin| Arc::clone(&pin.id)) else { return };
+        if let Some(window) = &mut self.window {
+            // A pull that is out has kept it, and is renewed before long.
+            if self.pulls.standing() || !window.renewal_due(now, self.wait) {
+                return;
+            }
+            window.renewal_sent(self.pulls.last() + 1, now);
+        } else if let Some(hand) = &mut self.hand {
+            hand.renewal_sent(self.pulls.last() + 1, now);
+        } else {
+            return;
+        }
+        let renewal = Renewal { id: self.pulls.number(), pin };
         self.emit(Effect::Renew(renewal));
     }
 
@@ -95,11 +116,18 @@ impl Lane {
 
     /// The server says that the pin which this pull or renewal carried is not ours.
     pub(super) fn pin_refused(&mut self, now: Duration, number: u64) {
-        if self.pin.take_if(|pin| number > pin.after).is_none() {
+        if self.pin.take_if(|pin| pin.is_carried_by(number)).is_none() {
             return;
         }
         self.note(Note::PinLost);
         self.give_up_replay(now);
+        if self.window.is_some() {
+            // The same: the ack is for what was completed alone.
+            self.send_acks(now, true);
+            self.lose_all(now);
+            self.doubt(now);
+            self.window.iter_mut().for_each(Window::unpinned);
+        }
         // Whoever has it was given a message, so what is in hand is not ours any more. What was completed is
         // acknowledged all the same: until the server takes note of it, it counts as out.
         if self.hand.as_ref().is_some_and(|hand| !matches!(hand.stage, Stage::Settling { .. })) {

@@ -1,6 +1,6 @@
 //! The pulls that are out: which message answers which, and when to ask again.
 //!
-//! A pull asks for one message. It is answered on a subject of its own, so the time of its sending is known
+//! A pull asks for one message, that of a pipelined lane for many. It is answered on a subject of its own, so the time of its sending is known
 //! for each message, and that is where the message's deadline counts from: a packet may be slow, and a worker
 //! that was frozen finds stale messages in its socket.
 
@@ -10,6 +10,7 @@ use super::{Number, PullRequest, PullStatus};
 
 /// No pull waits longer, so that a lane with a long deadline leaves as quickly as one with a short one.
 const LONGEST: Duration = Duration::from_secs(5);
+const LONGEST_OF_MANY: Duration = Duration::from_secs(2);
 /// How long after its expiry a pull is thought to be on its way back.
 const SLACK: Duration = Duration::from_millis(500);
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
@@ -18,6 +19,8 @@ const LAST_BACKOFF: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Pull {
     id: u64,
+    /// How many messages it may still bring.
+    left: u32,
     sent: Duration,
     expires: Duration,
     heard: Duration,
@@ -55,13 +58,16 @@ impl Pulls {
         &mut self,
         now: Duration,
         wait: Duration,
+        batch: u32,
         grouped: bool,
         pin: Option<Arc<str>>,
     ) -> PullRequest {
         let id = self.number();
-        let expires = Self::expiry(wait);
-        self.out.push(Pull { id, sent: now, expires, heard: now, doubted: false });
-        PullRequest { id, expires, heartbeat: expires / 2, grouped, pin }
+        // One that brings many is in the way of leaving even when messages come.
+        let longest = if batch > 1 { LONGEST_OF_MANY } else { LONGEST };
+        let expires = Self::expiry(wait).min(longest);
+        self.out.push(Pull { id, left: batch, sent: now, expires, heard: now, doubted: false });
+        PullRequest { id, batch, expires, heartbeat: expires / 2, grouped, pin }
     }
 
     /// A number that no pull had.
@@ -76,10 +82,22 @@ impl Pulls {
     }
 
     /// A message came for the pull: when that was sent, if the pull is known.
-    pub(super) fn consume(&mut self, id: u64) -> Option<Duration> {
+    pub(super) fn consume(&mut self, now: Duration, id: u64) -> Option<Duration> {
         let index = self.out.iter().position(|pull| pull.id == id)?;
         self.failures = 0;
-        Some(self.out.swap_remove(index).sent)
+        let pull = &mut self.out[index];
+        let sent = pull.sent;
+        pull.left -= 1;
+        pull.heard = now;
+        if pull.left == 0 {
+            self.out.swap_remove(index);
+        }
+        Some(sent)
+    }
+
+    /// When the pull was sent, if it is known.
+    pub(super) fn sent(&self, id: u64) -> Option<Duration> {
+        self.out.iter().find(|pull| pull.id == id).map(|pull| pull.sent)
     }
 
     pub(super) fn heard(&mut self, now: Duration, id: u64) {

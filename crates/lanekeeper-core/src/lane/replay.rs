@@ -14,7 +14,9 @@ mod owner;
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::{Effect, Lane, Note, Number, Outcome, exhausted::LONGEST_ANSWER, membership::Membership};
+use super::{
+    Effect, Lane, Note, Number, Outcome, exhausted::LONGEST_ANSWER, membership::Membership, window::Phase,
+};
 use crate::park::{ParkOrder, ParkOutcome, ParkedMessage};
 
 /// After a claim that was not granted, and after what was given up.
@@ -152,9 +154,11 @@ impl Lane {
         }
     }
 
-    /// No pull begins: an order is, or is about to be, carried out.
+    /// No pull begins: an order is, or is about to be, carried out. A lane that is in doubt of what is out needs its pulls to get
+    /// that first.
     pub(super) fn replaying(&self, now: Duration) -> bool {
-        self.replay.is_some() || self.wants_replay(now)
+        let is_sure = self.window.as_ref().is_none_or(|window| window.phase == Phase::Sure);
+        self.replay.is_some() || is_sure && self.wants_replay(now)
     }
 
     fn wants_replay(&self, now: Duration) -> bool {
@@ -164,8 +168,9 @@ impl Lane {
 
     /// Begins as soon as nothing is in hand and nothing can come.
     pub(super) fn replay_if_due(&mut self, now: Duration) {
-        let free = self.replay.is_none() && self.hand.is_none() && self.next.is_none();
-        let in_place = self.membership == Membership::Member && self.connected && self.serial;
+        let free =
+            self.replay.is_none() && self.hand.is_none() && self.next.is_none() && self.is_worked_off();
+        let in_place = self.membership == Membership::Member && self.connected && self.fit;
         if !free || !in_place || !self.wants_replay(now) || self.pulls.may_be_answered(now) {
             return;
         }

@@ -14,6 +14,9 @@ impl Lane {
     /// The deadline of what is in hand has passed: give it up, whatever else happened.
     pub(super) fn lapse(&mut self, now: Duration) {
         self.lease_lapse(now);
+        if self.window.is_some() {
+            return self.lapse_window(now);
+        }
         if self.hand.as_ref().is_some_and(|hand| now >= hand.deadline()) {
             self.lose(now);
         }
@@ -47,6 +50,7 @@ impl Lane {
             self.note(Note::Stale(next.sequence));
             self.emit(Effect::Forget { message: next.message });
         }
+        self.keep_window_alive(now);
         self.given_back_lapses(now);
         self.pass_replay_time(now);
         let Some(stage) = self.hand.as_ref().map(|hand| hand.stage) else { return };
@@ -77,14 +81,20 @@ impl Lane {
                 }
                 self.keep_alive(now);
             }
-            Stage::Held { until } => {
+            Stage::Refused => self.keep_alive(now),
+            Stage::Held { until } | Stage::Again { until } => {
                 if now >= until && !self.stopping() {
                     self.begin_handling(now);
                 }
                 self.keep_alive(now);
             }
             Stage::Standing { until } => {
-                if now >= until && self.connected {
+                if self.window.is_some() {
+                    // In its place, as every attempt.
+                    if now >= until && !self.stopping() {
+                        self.begin_handling(now);
+                    }
+                } else if now >= until && self.connected {
                     self.give_back(now, Duration::ZERO, Some(State::Blocked));
                     return;
                 }
@@ -126,7 +136,7 @@ impl Lane {
         }
     }
 
-    fn ack_repeat(&self, repeated: bool) -> Duration {
+    pub(super) fn ack_repeat(&self, repeated: bool) -> Duration {
         if !repeated {
             return PROOF_BY_NEXT;
         }
@@ -140,24 +150,25 @@ impl Lane {
 
     /// When time alone will matter next: [`Lane::on`] wants a tick then. `None` means never.
     pub fn wake(&self, now: Duration) -> Option<Duration> {
-        let mut times = [None; 16];
+        let mut times = [None; 12];
         times[..3].copy_from_slice(&self.membership_wake());
         times[3] = self.pulls.wake(now);
         times[4] = Some(self.pulls.not_before());
         times[5] = self.next.as_ref().map(|next| next.pulled + self.wait);
         times[6] = self.shutdown.map(|shutdown| shutdown.cut);
         times[11] = self.lease;
-        times[12..].copy_from_slice(&self.replay_wake());
         if let Some(hand) = &self.hand {
             times[7] = Some(hand.deadline());
             times[8] = (self.connected && !self.gone).then(|| hand.progress_due());
             (times[9], times[10]) = match hand.stage {
-                Stage::Verifying { .. } => (None, None),
+                Stage::Verifying { .. } | Stage::Refused => (None, None),
                 Stage::Handling { since, inspected } => (
                     self.handler_timeout().map(|limit| since + limit),
                     (!inspected).then(|| since + LONG_HANDLING),
                 ),
-                Stage::Held { until } | Stage::Standing { until } => (Some(until), None),
+                Stage::Held { until } | Stage::Again { until } | Stage::Standing { until } => {
+                    (Some(until), None)
+                }
                 Stage::PuttingAway { due, .. } | Stage::Consulting { due, .. } => (Some(due), None),
                 Stage::Settling { sent, repeated, .. } => {
                     (sent.map(|sent| sent + self.ack_repeat(repeated)), None)
@@ -165,6 +176,7 @@ impl Lane {
             };
         }
         // What was due and could not be done waits for another event, such as being connected again.
-        times.into_iter().flatten().filter(|time| *time > now).min()
+        let others = self.replay_wake().into_iter().chain(self.window_wake());
+        times.into_iter().chain(others).flatten().filter(|time| *time > now).min()
     }
 }

@@ -75,7 +75,8 @@ impl Lane {
             return;
         }
         self.note_again(seen);
-        if self.hand.is_some() || self.next.is_some() || !self.serial || self.replaying(now) {
+        let busy = self.hand.is_some() || self.next.is_some() || self.behind() > 0;
+        if busy || !self.fit || self.replaying(now) {
             return self.unsuspect();
         }
         if seen.out == 0 {

@@ -3,7 +3,7 @@
 use super::{Context, Note, Observed, Plan, Start, Step, Wait, Wanted};
 use crate::{
     consumer::{ConsumerFound, PIN, metadata},
-    record::{Floor, LaneRecord, LaneState, Ownership, Record, VERSION},
+    record::{Floor, LaneRecord, LaneState, Mode, Ownership, Record, VERSION},
     share::{Share, covers, shares},
 };
 
@@ -59,6 +59,7 @@ fn first(wanted: &Wanted, observed: &Observed) -> Step {
             share,
             state: LaneState::Created,
             ownership: wanted.settings.ownership,
+            mode: wanted.settings.delivery.mode(),
             start,
             floors: Vec::new(),
             opened: false,
@@ -93,6 +94,7 @@ fn found_lanes(observed: &Observed) -> Vec<LaneRecord> {
                 share: *share,
                 state,
                 ownership: ownership(consumer),
+                mode: mode(consumer),
                 start,
                 floors: floors(consumer),
                 opened: true,
@@ -106,6 +108,10 @@ fn found_lanes(observed: &Observed) -> Vec<LaneRecord> {
 
 fn ownership(consumer: &ConsumerFound) -> Ownership {
     if PIN.iter().any(|field| consumer.set.contains_key(field)) { Ownership::Pin } else { Ownership::Lease }
+}
+
+fn mode(consumer: &ConsumerFound) -> Mode {
+    if consumer.max_ack_pending == 1 { Mode::Serial } else { Mode::Pipelined }
 }
 
 fn number(consumer: &ConsumerFound, key: &str) -> Option<u64> {

@@ -105,9 +105,10 @@ fn due(context: &Context<'_>) -> BTreeSet<u64> {
 }
 
 /// Whether the lane goes by something that only a successor can change. Where a pin and a lease decide at the same time
-/// who has a lane's messages, neither does.
+/// who has a lane's messages, neither does; and a worker of one mode must never meet a consumer of the other.
 fn outdated(context: &Context<'_>, lane: &LaneRecord) -> bool {
-    lane.ownership != context.wanted.settings.ownership || shortened(context, lane)
+    let wanted = &context.wanted.settings;
+    lane.ownership != wanted.ownership || lane.mode != wanted.delivery.mode() || shortened(context, lane)
 }
 
 /// Whether the lane's workers were given a longer `AckWait` than is wanted now. One that cannot be reached may still go by

@@ -229,12 +229,13 @@ fn created(
     start: u64,
     floors: Vec<Floor>,
 ) -> LaneRecord {
-    let (state, ownership) = (LaneState::Created, context.wanted.settings.ownership);
+    let settings = &context.wanted.settings;
     LaneRecord {
         incarnation,
         share,
-        state,
-        ownership,
+        state: LaneState::Created,
+        ownership: settings.ownership,
+        mode: settings.delivery.mode(),
         start,
         floors,
         opened: false,

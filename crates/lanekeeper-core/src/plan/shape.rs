@@ -37,6 +37,7 @@ pub(super) fn consumer_spec(context: &Context<'_>, lane: &LaneRecord, predecesso
         filter: wanted.mapping.filter(lane.share),
         // A work queue holds unsettled messages only and knows no other policy than delivering all.
         start: (lane.start > 1 && wanted.retention != Retention::WorkQueue).then_some(lane.start),
+        delivery: wanted.settings.delivery,
         ack_wait_milliseconds: wanted.settings.ack_wait_milliseconds,
         pinned: lane.ownership == Ownership::Pin,
         replicas: wanted.consumer_replicas,

@@ -23,6 +23,7 @@ fn assignment() -> Assignment {
             },
             on_exhausted: ExhaustedPolicy::Block,
             park: None,
+            delivery: Delivery::Serial,
             paused: false,
             journal: None,
         },

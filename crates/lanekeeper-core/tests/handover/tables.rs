@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use lanekeeper_core::{
     order::{Order, Verb},
     plan::{LANES_AT_ONCE, Note, Observed, Refusal, Revisioned, Start, Step, Wait, Wanted, plan},
-    record::{LaneKey, LaneState, Ownership, Record},
+    record::{Delivery, LaneKey, LaneState, Ownership, Record},
     stream::Retention,
 };
 
@@ -156,6 +156,51 @@ fn the_lease_of_a_lane_that_is_forgotten_goes_after_its_key() {
     assert_eq!(with(&[open, 99], &[]), [], "that of a lane in use, and of one that is newer than the record");
     assert_eq!(with(&[0], &[]), [Step::DeleteLease { incarnation: 0, expected: 7 }]);
     assert_eq!(with(&[0], &[0]), [Step::DeleteLaneKey { incarnation: 0, expected: 3 }], "the key first");
+}
+
+#[test]
+fn another_mode_is_for_successors_and_another_window_for_the_lanes_themselves() {
+    let mut world = settled(2);
+    let wanted_with = |world: &World, delivery: Delivery| {
+        let mut wanted = world.wanted(2);
+        wanted.settings.delivery = delivery;
+        wanted
+    };
+    let mut change = |delivery: Delivery, incarnations: [u64; 2]| {
+        let wanted = wanted_with(&world, delivery);
+        let mut notes = Vec::new();
+        for _ in 0..20 {
+            let plan = plan(&wanted, &world.observe());
+            notes.extend(plan.notes);
+            for step in plan.steps {
+                assert!(world.apply(&step).unwrap());
+            }
+        }
+        assert!(plan(&wanted, &world.observe()).is_settled());
+        assert!(notes.is_empty(), "nothing was lost: {notes:?}");
+        let lanes: Vec<u64> = record(&world).lanes.iter().map(|lane| lane.incarnation).collect();
+        assert_eq!(lanes, incarnations, "{delivery:?}");
+        for found in world.observe().consumers.values() {
+            assert_eq!(found.max_ack_pending, i64::from(delivery.most_out()));
+        }
+        for assignment in world.assignments.values() {
+            assert_eq!(assignment.settings.delivery, delivery);
+        }
+    };
+    change(Delivery::Pipelined { window: 64 }, [3, 4]);
+    change(Delivery::Serial, [5, 6]);
+    change(Delivery::Pipelined { window: 64 }, [7, 8]);
+    for step in plan(&wanted_with(&world, Delivery::Pipelined { window: 8 }), &world.observe()).steps {
+        match step {
+            Step::PutAssignment { assignment, .. } => {
+                assert_eq!(assignment.settings.delivery, Delivery::Pipelined { window: 8 });
+            }
+            Step::RepairConsumer { drift, .. } => {
+                assert_eq!(drift.iter().map(|one| one.field).collect::<Vec<_>>(), ["max_ack_pending"]);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 #[test]

@@ -46,6 +46,8 @@ codes! {
     MaximumStreams = 10027 => InsufficientResources,
     /// Memory resources exceeded.
     Memory = 10028 => InsufficientResources,
+    /// The stream has no such message.
+    MessageMissing = 10037 => Raced,
     /// `JetStream` not enabled for the account.
     NotEnabledForAccount = 10039 => JetStreamUnavailable,
     /// Storage resources exceeded.

@@ -59,6 +59,8 @@ pub struct Delivery {
     pub ack: Subject,
     /// Stream sequence.
     pub sequence: u64,
+    /// Consumer sequence: rises with each delivery of the consumer.
+    pub consumer_sequence: u64,
     /// How often the message was delivered, this time included.
     pub deliveries: u64,
     /// When the message was stored, since the Unix epoch.
@@ -83,8 +85,10 @@ impl LaneLink {
             self.slots.poll_next(context).map(|next| {
                 let (pull, message) = next?;
                 let arrival = for_pull(pull, message);
-                if !matches!(arrival, Arrival::Heartbeat { .. }) {
-                    self.slots.end(pull);
+                match arrival {
+                    Arrival::Heartbeat { .. } => {}
+                    Arrival::Message { .. } => self.slots.delivered(pull),
+                    _ => self.slots.end(pull),
                 }
                 Some(arrival)
             })
@@ -107,14 +111,25 @@ fn answer(message: &Message) -> Arrival {
 fn for_pull(pull: u64, message: Message) -> Arrival {
     // Only a message has an ack subject; what a publisher wrote into its headers means nothing here.
     if let Some(ack) = message.reply {
-        let AckSubject { sequence, deliveries, published, pending, .. } = match AckSubject::parse(&ack) {
-            Ok(read) => read,
-            Err(error) => return Arrival::Unreadable(format!("a message: {error}")),
-        };
+        let AckSubject { sequence, consumer_sequence, deliveries, published, pending, .. } =
+            match AckSubject::parse(&ack) {
+                Ok(read) => read,
+                Err(error) => return Arrival::Unreadable(format!("a message: {error}")),
+            };
         let (subject, payload) = (message.subject, message.payload);
         let (pin, headers) = without_pin(message.headers);
-        let delivery =
-            Delivery { subject, ack, sequence, deliveries, published, pending, pin, headers, payload };
+        let delivery = Delivery {
+            subject,
+            ack,
+            sequence,
+            consumer_sequence,
+            deliveries,
+            published,
+            pending,
+            pin,
+            headers,
+            payload,
+        };
         return Arrival::Message { pull, delivery };
     }
     match message.status.map(|status| status.as_u16()) {

@@ -20,9 +20,9 @@ impl LaneLink {
         self.connection.client().connection_state() == State::Connected
     }
 
-    /// Asks for one message.
+    /// Asks for messages.
     pub async fn pull(&mut self, stream: &str, consumer: &str, request: PullRequest) {
-        if let Some(reply) = self.slot(request.id).await {
+        if let Some(reply) = self.slot(request.id, request.batch).await {
             let subject = format!("{}.CONSUMER.MSG.NEXT.{stream}.{consumer}", self.api);
             self.send(subject.into(), reply, request.to_string().into()).await;
         }
@@ -30,7 +30,7 @@ impl LaneLink {
 
     /// Says that the holder of the pin is there; the answer comes as the end of a pull of this number.
     pub async fn renew(&mut self, stream: &str, consumer: &str, renewal: &Renewal) {
-        if let Some(reply) = self.slot(renewal.id).await {
+        if let Some(reply) = self.slot(renewal.id, 1).await {
             let subject = format!("{}.CONSUMER.MSG.NEXT.{stream}.{consumer}", self.api);
             self.send(subject.into(), reply, renewal.to_string().into()).await;
         }
@@ -48,10 +48,19 @@ impl LaneLink {
         self.send(ack.clone(), self.answer_to(token), ACK).await;
     }
 
+    /// Acknowledges a message without an answer; that to a later one says that this one arrived.
+    pub async fn ack_quietly(&self, ack: &Subject) {
+        if self.connected()
+            && let Err(error) = self.connection.client().publish(ack.clone(), ACK).await
+        {
+            tracing::warn!(%error, "could not be sent");
+        }
+    }
+
     /// Acknowledges a message and asks for the next one, both in one. The server does not confirm such an ack by
     /// itself; the message that answers the pull does.
     pub async fn ack_and_pull(&mut self, ack: &Subject, token: u64, request: PullRequest) {
-        match self.slot(request.id).await {
+        match self.slot(request.id, request.batch).await {
             Some(reply) => self.send(ack.clone(), reply, format!("+NXT {request}").into()).await,
             None => self.ack(ack, token).await,
         }
@@ -79,12 +88,12 @@ impl LaneLink {
         address.into()
     }
 
-    async fn slot(&mut self, pull: u64) -> Option<Subject> {
+    async fn slot(&mut self, pull: u64, messages: u32) -> Option<Subject> {
         // A slot that is taken for nothing would be lost.
         if !self.connected() {
             return None;
         }
-        let taken: Result<Subject, SubscribeError> = self.slots.take(pull).await;
+        let taken: Result<Subject, SubscribeError> = self.slots.take(pull, messages).await;
         taken.inspect_err(|error| tracing::warn!(%error, "a pull cannot be subscribed")).ok()
     }
 

@@ -1,6 +1,6 @@
 //! Which subscription belongs to which pull.
 //!
-//! A pull asks for one message, so it ends with that message or with a status, and its subscription is free again.
+//! A pull ends with the last message that it asked for or with a status, and then its subscription is free again.
 //! One whose pull never ended (its server was restarted, or a packet is late) is not used for another pull: what
 //! came late would be taken for the answer to the newer one.
 
@@ -16,6 +16,8 @@ struct Slot {
     subject: Subject,
     subscriber: Subscriber,
     pull: Option<u64>,
+    /// How many messages may still come for it.
+    left: u32,
 }
 
 pub(super) struct Slots {
@@ -31,9 +33,9 @@ impl Slots {
     }
 
     /// Where the pull is to be answered.
-    pub(super) async fn take(&mut self, pull: u64) -> Result<Subject, SubscribeError> {
+    pub(super) async fn take(&mut self, pull: u64, left: u32) -> Result<Subject, SubscribeError> {
         if let Some(free) = self.all.iter_mut().find(|slot| slot.pull.is_none()) {
-            free.pull = Some(pull);
+            (free.pull, free.left) = (Some(pull), left);
             return Ok(free.subject.clone());
         }
         if self.all.len() >= MOST
@@ -45,7 +47,7 @@ impl Slots {
         self.made += 1;
         let subject = Subject::from(format!("{}.{}", self.prefix, self.made));
         let subscriber = self.client.subscribe(subject.clone()).await?;
-        self.all.push(Slot { subject: subject.clone(), subscriber, pull: Some(pull) });
+        self.all.push(Slot { subject: subject.clone(), subscriber, pull: Some(pull), left });
         Ok(subject)
     }
 
@@ -60,6 +62,16 @@ impl Slots {
             }
         }
         Poll::Pending
+    }
+
+    /// A message came for the pull, which may have been its last.
+    pub(super) fn delivered(&mut self, pull: u64) {
+        for slot in self.all.iter_mut().filter(|slot| slot.pull == Some(pull)) {
+            slot.left = slot.left.saturating_sub(1);
+            if slot.left == 0 {
+                slot.pull = None;
+            }
+        }
     }
 
     /// The pull has ended.

@@ -58,7 +58,7 @@ pub async fn repair_consumer(
     config.remove("pause_until");
     if drifted("max_ack_pending") {
         // First and alone: while it is wrong messages overtake each other, and another field may be refused.
-        config.insert("max_ack_pending".into(), 1.into());
+        config.insert("max_ack_pending".into(), spec.delivery.most_out().into());
         let mut only = config.clone();
         merge_metadata(&mut only, []);
         send(connection, stream, &spec.name, only, "update").await.map_err(failed)?;
@@ -116,7 +116,7 @@ fn apply(config: &mut Object, spec: &ConsumerSpec) {
     let wait = spec.ack_wait_milliseconds.saturating_mul(NANOSECONDS_PER_MILLISECOND);
     config.insert("ack_wait".into(), wait.into());
     config.insert("filter_subject".into(), spec.filter.clone().into());
-    config.insert("max_ack_pending".into(), 1.into());
+    config.insert("max_ack_pending".into(), spec.delivery.most_out().into());
     config.insert("max_deliver".into(), (-1).into());
     if spec.pinned {
         config.insert("priority_groups".into(), json!([GROUP]));

@@ -93,7 +93,7 @@ fn in_force(record: &Record) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use lanekeeper_core::record::{LaneRecord, Owner, Ownership, VERSION};
+    use lanekeeper_core::record::{LaneRecord, Mode, Owner, Ownership, VERSION};
 
     use super::*;
 
@@ -115,6 +115,7 @@ mod tests {
                 share,
                 state,
                 ownership: Ownership::Pin,
+                mode: Mode::Serial,
                 start: 1,
                 floors: Vec::new(),
                 opened: state != LaneState::Created,

@@ -1,7 +1,7 @@
 use k8s_openapi::jiff::Timestamp;
 use lanekeeper_api::{condition, condition::ConditionType, reason::Reason};
 use lanekeeper_core::{
-    record::{Blocked, Holder, LaneRecord, LaneState, Owner, Ownership, StallKind, Stalled, VERSION},
+    record::{Blocked, Holder, LaneRecord, LaneState, Mode, Owner, Ownership, StallKind, Stalled, VERSION},
     share,
 };
 
@@ -18,6 +18,7 @@ fn record(partitions: u32, state: LaneState) -> Record {
         share,
         state,
         ownership: Ownership::Pin,
+        mode: Mode::Serial,
         start: 1,
         floors: Vec::new(),
         opened: true,

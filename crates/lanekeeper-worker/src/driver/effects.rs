@@ -1,6 +1,6 @@
 //! One effect of the lane, done; one note of the lane, counted and logged.
 
-use std::{sync::Arc, time::Duration};
+use std::{slice, sync::Arc, time::Duration};
 
 use lanekeeper_core::{
     aside::Kind,
@@ -10,9 +10,9 @@ use lanekeeper_core::{
 };
 
 use super::{Driver, Parked};
-use crate::{handler::Handler, keys::KeyCommand, letter::letter, message::Message, parked};
+use crate::{handler::BatchHandler, keys::KeyCommand, letter::letter, message::Message, parked};
 
-impl<H: Handler> Driver<H> {
+impl<H: BatchHandler> Driver<H> {
     pub(super) async fn carry_out(&mut self, effect: Effect) {
         match effect {
             Effect::Join { incarnation } => self.command(KeyCommand::Join { incarnation }),
@@ -46,9 +46,8 @@ impl<H: Handler> Driver<H> {
                 self.command(KeyCommand::OrderEnded { incarnation, result });
             }
             Effect::DeadLetter { message, token, stream, subject, attempts, reason, until } => {
-                if let Some(known) = self.known.iter().find(|known| known.id == message) {
-                    let message =
-                        Message::new(known.delivery.clone(), Arc::clone(&known.assignment), attempts);
+                if let Some(known) = self.known.get(message) {
+                    let message = known.message(attempts);
                     let letter = letter(Kind::DeadLetters, &self.set, &message, &reason, stream, subject);
                     self.put_aside(token, letter, until);
                 }
@@ -84,6 +83,9 @@ impl<H: Handler> Driver<H> {
             }
             Effect::Report(report) => self.command(KeyCommand::Report(report)),
             Effect::Inspect { token } => self.inspect(token),
+            Effect::List { token, after, until } => self.list(token, after, until),
+            Effect::AckGone { sequences, consumer_sequence } => self.ack_gone(sequences, consumer_sequence),
+            Effect::Acks { messages, token } => self.acknowledge(&messages, token).await,
             Effect::Pull(request) => {
                 if let Some(serving) = self.lane.serving() {
                     self.link.pull(&self.stream, &serving.consumer, request).await;
@@ -100,29 +102,29 @@ impl<H: Handler> Driver<H> {
                 }
             }
             Effect::Ack { message, token, pull } => {
-                let Some(known) = self.known.iter().find(|known| known.id == message) else { return };
+                let Some(known) = self.known.get(message) else { return };
                 match pull {
                     Some(request) => self.link.ack_and_pull(&known.delivery.ack, token, request).await,
                     None => self.link.ack(&known.delivery.ack, token).await,
                 }
             }
             Effect::Nak { message, token, delay } => {
-                if let Some(known) = self.known.iter().find(|known| known.id == message) {
+                if let Some(known) = self.known.get(message) {
                     self.link.nak(&known.delivery.ack, token, delay).await;
                 }
             }
             Effect::Progress { message, token } => {
-                if let Some(known) = self.known.iter().find(|known| known.id == message) {
+                if let Some(known) = self.known.get(message) {
                     self.link.progress(&known.delivery.ack, token).await;
                 }
             }
-            Effect::Handle { message, attempt } => self.handle(message, attempt).await,
+            Effect::Handle { message, attempt, with } => self.handle(message, attempt, &with).await,
             Effect::Cancel => {
                 self.stopped_running();
                 self.journal.stopped();
             }
             Effect::Forget { message } => {
-                self.known.retain(|known| known.id != message);
+                self.known.forget(message);
                 self.unparked.take_if(|(id, _)| *id == message);
             }
             Effect::Note(note) => {
@@ -148,32 +150,55 @@ impl<H: Handler> Driver<H> {
         }
     }
 
-    async fn handle(&mut self, message: u64, attempt: u64) {
-        let Some(known) = self.known.iter().find(|known| known.id == message) else { return };
-        let message = Message::new(known.delivery.clone(), Arc::clone(&known.assignment), attempt);
-        if let Some(subject) = &known.assignment.settings.journal {
-            self.journal.begin(subject, known.assignment.incarnation, &message, &self.metrics).await;
+    async fn acknowledge(&mut self, messages: &[u64], token: u64) {
+        let Some((last, others)) = messages.split_last() else { return };
+        for known in others.iter().filter_map(|message| self.known.get(*message)) {
+            self.link.ack_quietly(&known.delivery.ack).await;
         }
-        let handler = Arc::clone(&self.handler);
-        self.running_since = self.now;
-        self.running_key = Some(message.key());
-        self.running = Some(Box::pin(async move { handler.handle(&message).await }));
+        if let Some(known) = self.known.get(*last) {
+            self.link.ack(&known.delivery.ack, token).await;
+        }
+    }
+
+    async fn handle(&mut self, message: u64, attempt: u64, with: &[u64]) {
+        let Some(first) = self.known.get(message) else { return };
+        self.metrics.set_head(Some(first.delivery.published));
+        let first = first.message(attempt);
+        let with = with.iter().filter_map(|other| self.known.get(*other)).map(|other| other.message(attempt));
+        let with = with.collect();
+        self.call(first, with).await;
     }
 
     async fn handle_parked(&mut self, message: u64, attempt: u64) {
         let Some((_, found)) = self.unparked.as_ref().filter(|(id, _)| *id == message) else { return };
         let message = found.at_attempt(attempt);
-        self.begin_entry(&message).await;
-        let handler = Arc::clone(&self.handler);
-        self.running_since = self.now;
-        self.running_key = Some(message.key());
-        self.running = Some(Box::pin(async move { handler.handle(&message).await }));
+        self.call(message, Vec::new()).await;
     }
 
-    async fn begin_entry(&mut self, message: &Message) {
-        let lane = message.assignment();
+    async fn call(&mut self, first: Message, with: Vec<Message>) {
+        let handler = Arc::clone(&self.handler);
+        if first.is_of_batches() {
+            let mut messages = with;
+            messages.insert(0, first);
+            self.begin(&messages).await;
+            self.running = Some(Box::pin(async move { handler.handle_batch(&messages).await }));
+        } else {
+            self.begin(slice::from_ref(&first)).await;
+            self.running = Some(Box::pin(async move { handler.handle(&first).await }));
+        }
+    }
+
+    /// Notes what the handler is given.
+    async fn begin(&mut self, messages: &[Message]) {
+        self.begin_entries(messages).await;
+        self.running_since = self.now;
+        self.running_keys.extend(messages.iter().map(Message::key));
+    }
+
+    async fn begin_entries(&mut self, messages: &[Message]) {
+        let Some(lane) = messages.first().map(Message::assignment) else { return };
         if let Some(subject) = &lane.settings.journal {
-            self.journal.begin(subject, lane.incarnation, message, &self.metrics).await;
+            self.journal.begin(subject, lane.incarnation, messages, &self.metrics).await;
         }
     }
 
@@ -182,15 +207,15 @@ impl<H: Handler> Driver<H> {
         let found = self.unparked.as_ref().filter(|(id, _)| *id == message);
         let Some(message) = found.map(|(_, found)| found.at_attempt(0)) else { return };
         if message.assignment().settings.journal.is_some() {
-            self.begin_entry(&message).await;
+            self.begin_entries(slice::from_ref(&message)).await;
             self.journal.ended(Ending::PutAway, &self.metrics).await;
         }
     }
 
     /// Stores a message in the park stream.
     fn park(&self, message: u64, token: u64, attempts: u64, reason: &str, until: Duration) {
-        let Some(known) = self.known.iter().find(|known| known.id == message) else { return };
-        let message = Message::new(known.delivery.clone(), Arc::clone(&known.assignment), attempts);
+        let Some(known) = self.known.get(message) else { return };
+        let message = known.message(attempts);
         let lane = self.lane.serving().unwrap_or(&known.assignment);
         let Some(park) = &lane.settings.park else { return };
         let Some(subject) = lane.mapping.subject_under(&park.prefix, message.subject()) else { return };
@@ -200,11 +225,9 @@ impl<H: Handler> Driver<H> {
 
     /// The journal has an entry of it, before the message is acknowledged.
     async fn aside(&mut self, sequence: u64, attempts: u64, ending: Ending) {
-        let Some(known) = self.known.iter().rfind(|known| known.delivery.sequence == sequence) else {
-            return;
-        };
+        let Some(known) = self.known.latest(sequence) else { return };
         if let Some(subject) = &known.assignment.settings.journal {
-            let message = Message::new(known.delivery.clone(), Arc::clone(&known.assignment), attempts);
+            let message = [known.message(attempts)];
             self.journal.begin(subject, known.assignment.incarnation, &message, &self.metrics).await;
             self.journal.ended(ending, &self.metrics).await;
         }
@@ -217,7 +240,9 @@ impl<H: Handler> Driver<H> {
             Note::Completed(sequence) => tracing::debug!(lane, sequence, "handled"),
             Note::Settled(sequence) => {
                 tracing::trace!(lane, sequence, "settled");
-                self.metrics.set_head(None);
+                if self.running.is_none() {
+                    self.metrics.set_head(None);
+                }
             }
             Note::Joined => tracing::info!(lane, "joined the lane"),
             Note::Left => tracing::info!(lane, "left the lane"),
@@ -288,6 +313,12 @@ impl<H: Handler> Driver<H> {
                 sequence,
                 "the breaker is open: the lane stands at this message, because too many were exhausted lately"
             ),
+            Note::Divided { first, messages } => tracing::error!(
+                lane,
+                first,
+                messages,
+                "no attempt is left for the batch: its messages are handed over one at a time"
+            ),
             Note::Held { sequence, delay, reason } => {
                 let delay = delay.as_millis();
                 tracing::warn!(lane, sequence, delay_ms = %delay, reason, "the handler is not there or wants to wait; the message is held");
@@ -313,6 +344,19 @@ impl<H: Handler> Driver<H> {
                 sequence,
                 "the deadline passed without proof: given up, nothing is sent for it"
             ),
+            Note::LostBehind { first, messages } => tracing::error!(
+                lane,
+                first,
+                messages,
+                "given up what was on hand behind: its deadline, or that of the pin, passed without proof"
+            ),
+            Note::Gathering => {
+                tracing::info!(
+                    lane,
+                    "something may be out that is not on hand: the lane goes on when it has all"
+                );
+            }
+            Note::Gathered(messages) => tracing::info!(lane, messages, "has all that is out"),
             Note::Cut(sequence) => tracing::warn!(
                 lane,
                 sequence,

@@ -10,9 +10,9 @@ use lanekeeper_nats::lane::{ConsumerState, InspectError};
 use tracing::Instrument;
 
 use super::{Background, Driver};
-use crate::handler::Handler;
+use crate::handler::BatchHandler;
 
-impl<H: Handler> Driver<H> {
+impl<H: BatchHandler> Driver<H> {
     /// Asks in the background; the answer comes as an event.
     pub(super) fn inspect(&self, token: u64) {
         let Some(serving) = self.lane.serving() else {

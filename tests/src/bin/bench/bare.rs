@@ -26,7 +26,7 @@ pub(crate) async fn measure(setting: &mut Setting, messages: u64) -> Result<f64>
     let inbox = async_nats::Subject::from(client.new_inbox());
     let mut answers = client.subscribe(inbox.clone()).await?;
     let mut request =
-        PullRequest { id: 1, expires: PATIENCE, heartbeat: PATIENCE / 2, grouped: true, pin: None };
+        PullRequest { id: 1, batch: 1, expires: PATIENCE, heartbeat: PATIENCE / 2, grouped: true, pin: None };
     let next = format!("$JS.API.CONSUMER.MSG.NEXT.{STREAM}.{consumer}");
     client.publish_with_reply(next, inbox.clone(), request.to_string().into()).await?;
     let (mut first, mut last) = (None, 0);

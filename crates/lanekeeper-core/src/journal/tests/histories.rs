@@ -72,6 +72,7 @@ fn history(steps: &[Step], ahead: [i64; PODS]) -> History {
             let entry = Entry {
                 pod: format!("pod{}", step.pod),
                 handling: numbers[step.pod],
+                batch: None,
                 attempt: attempt as u64 + 1,
                 outcome,
                 ..shown

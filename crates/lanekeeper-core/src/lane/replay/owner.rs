@@ -35,7 +35,7 @@ impl Lane {
         replay.proof = replay.proof.max(Some(sent));
         // A deadline that somebody made shorter counts at once.
         self.wait = facts.shortest_wait;
-        self.serial = facts.max_ack_pending == 1;
+        self.fit = self.window.is_some() || facts.max_ack_pending == 1;
         self.begin_listing(now);
         true
     }

@@ -3,6 +3,7 @@
 
 mod effects;
 mod leased;
+mod packets;
 mod troubles;
 
 use std::{
@@ -15,6 +16,7 @@ use proptest::prelude::*;
 
 use self::troubles::{PROMPT, Trouble, death, policy, trouble, usual};
 use super::{
+    park_stream::ParkDown,
     rig::{PARK, WAIT, assignment, key_of, ms, seconds, subjects_of},
     server::{Down, Server, Up},
 };
@@ -246,7 +248,7 @@ impl World {
     fn check_start(&mut self, sequence: u64, parked: bool) {
         let owed = |q: &u64| {
             !self.completed.contains(q)
-                && (q % KEYS == sequence % KEYS || !parked && !self.server.is_parked(*q))
+                && (q % KEYS == sequence % KEYS || !parked && !self.server.park.has(*q))
         };
         let missing: Vec<u64> = (1..sequence).filter(owed).collect();
         assert!(
@@ -254,7 +256,7 @@ impl World {
             "{sequence} begins before {missing:?} are completed\n{}",
             self.history.join("\n")
         );
-        if parked && !self.server.late.contains(&sequence) {
+        if parked && !self.server.park.late.contains(&sequence) {
             let later = self.begun.range(sequence + 1..).find(|q| *q % KEYS == sequence % KEYS);
             assert!(later.is_none(), "{sequence} is released after {later:?}\n{}", self.history.join("\n"));
         }
@@ -309,7 +311,7 @@ impl World {
         }
         keys.sort_unstable();
         keys.dedup();
-        let late = !self.server.late.is_empty();
+        let late = !self.server.park.late.is_empty();
         assert!(late || keys.len() == all, "two handlers of a key at once\n{}", self.history.join("\n"));
     }
 
@@ -355,7 +357,7 @@ impl World {
                     .server
                     .acked
                     .iter()
-                    .filter(|q| !self.completed.contains(q) && !self.server.is_parked(**q))
+                    .filter(|q| !self.completed.contains(q) && !self.server.park.has(**q))
                     .collect();
                 assert!(lost.is_empty(), "{lost:?} acknowledged and nowhere\n{}", self.history.join("\n"));
             }
@@ -422,81 +424,6 @@ impl World {
                 pin,
                 times,
             }));
-        }
-    }
-
-    fn receive(&mut self, index: usize, down: &Down) {
-        match down.clone() {
-            Down::Message { pull, sequence, deliveries, pin } => {
-                self.messages += 1;
-                let (message, subject) = (self.messages, self.subject(sequence).to_owned());
-                self.workers[index].pins.insert(message, Arc::clone(&pin));
-                self.workers[index].sequences.insert(message, sequence);
-                let pin = Some(&*pin).filter(|pin| !pin.is_empty());
-                let delivered = Delivered { message, pull, sequence, deliveries, subject: &subject, pin };
-                self.tell(index, Event::Delivered(delivered));
-            }
-            Down::Expired { pull } => {
-                self.tell(index, Event::PullEnded { pull, status: PullStatus::Expired });
-            }
-
-            Down::Heartbeat { pull } => self.tell(index, Event::Heartbeat { pull }),
-            Down::Stored { token } => self.tell(index, Event::Stored { token }),
-            Down::NotStored { token } => {
-                self.tell(index, Event::NotStored { token, reason: "full".into() });
-            }
-            Down::Keys { token, parked } => {
-                let keys = parked.iter().map(|sequence| self.key(*sequence)).collect();
-                self.tell(index, Event::ParkedKeys { token, keys });
-            }
-            Down::List { token, parked } => {
-                let message = |(stored, sequence): &(u64, u64)| ParkedMessage {
-                    fence: Fence { stream_incarnation: 1, sequence: *sequence },
-                    stored: vec![*stored],
-                };
-                self.tell(
-                    index,
-                    Event::ParkedListed { token, messages: parked.iter().map(message).collect() },
-                );
-            }
-            Down::Fetched { token, sequence } => {
-                let message = sequence.map(|sequence| {
-                    self.messages += 1;
-                    self.workers[index].sequences.insert(self.messages, sequence);
-                    self.messages
-                });
-                self.tell(index, Event::ParkedFetched { token, message });
-            }
-            Down::Deleted { token } => self.tell(index, Event::ParkedDeleted { token }),
-            Down::Answer { token } => self.tell(index, Event::Answered { token }),
-            Down::Facts { token, asked, waiting, delivered, out, pin } => {
-                let facts = ConsumerFacts {
-                    shortest_wait: WAIT,
-                    max_ack_pending: 1,
-                    ack_pending: out,
-                    pin: pin.clone(),
-                    floor: delivered - out,
-                };
-                self.tell(index, Event::Consumer { token, facts });
-                let backlog = Backlog {
-                    incarnation: 1,
-                    asked,
-                    asked_seconds: asked.as_secs(),
-                    waiting,
-                    out,
-                    delivered,
-                    floor: delivered - out,
-                    paused: false,
-                    pin,
-                    siblings: self.siblings(index),
-                    noted: self.owner.as_ref().map(|(_, pin)| Arc::clone(pin)),
-                    noted_by_sibling: self.owner.as_ref().is_some_and(|(owner, _)| *owner != index),
-                };
-                self.tell(index, Event::Backlog(Box::new(backlog)));
-            }
-            Down::WrongPin { pull } => {
-                self.tell(index, Event::PullEnded { pull, status: PullStatus::WrongPin });
-            }
         }
     }
 
@@ -637,7 +564,7 @@ proptest! {
         prop_assert!(missing.is_empty(), "{missing:?} never completed\n{}", world.history.join("\n"));
         world.orders.retain(|order| !matches!(order.verb, Verb::Other(_)));
         prop_assert!(world.orders.is_empty(), "{:?} are not over\n{}", world.orders, world.history.join("\n"));
-        let parked = world.server.parked();
+        let parked = world.server.park.sequences();
         prop_assert!(parked.is_empty(), "{parked:?} are parked for ever\n{}", world.history.join("\n"));
         prop_assert!(world.workers.iter().all(|worker| !worker.stalled), "{}", world.history.join("\n"));
     }

@@ -6,7 +6,9 @@ use crate::{
     invariants::LaneMonitor,
     lane::{ConsumerFacts, Delivered, Effect, Event, Lane, Note, Options, Outcome, PullRequest},
     mapping::Mapping,
-    record::{Assignment, Excused, ExhaustedPolicy, Floor, LaneSettings, Ownership, Retry, VERSION},
+    record::{
+        Assignment, Delivery, Excused, ExhaustedPolicy, Floor, LaneSettings, Ownership, Retry, VERSION,
+    },
     share::Share,
     subject::SubjectPattern,
 };
@@ -72,6 +74,7 @@ pub(super) fn assignment(incarnation: u64) -> Assignment {
             },
             on_exhausted: ExhaustedPolicy::Block,
             park: None,
+            delivery: Delivery::Serial,
             paused: false,
             journal: None,
         },
@@ -92,8 +95,12 @@ pub(super) struct Rig {
 
 impl Rig {
     pub(super) fn new() -> Self {
+        Self::with(Options::default())
+    }
+
+    pub(super) fn with(options: Options) -> Self {
         Self {
-            lane: Lane::new(Options::default()),
+            lane: Lane::new(options),
             monitor: LaneMonitor::new(),
             now: Duration::ZERO,
             messages: 0,
@@ -127,7 +134,7 @@ impl Rig {
     }
 
     pub(super) fn facts() -> ConsumerFacts {
-        ConsumerFacts { shortest_wait: WAIT, max_ack_pending: 1, ack_pending: 1, pin: None, floor: 0 }
+        ConsumerFacts { shortest_wait: WAIT, max_ack_pending: 1, ack_pending: 1, ..ConsumerFacts::default() }
     }
 
     pub(super) fn on(&mut self, event: Event<'_>) -> Vec<Effect> {
@@ -196,7 +203,15 @@ impl Rig {
         self.messages += 1;
         let (subject, pin) = (self.subject.clone(), self.pin.clone());
         let (message, pin) = (self.messages, pin.as_deref());
-        self.on(Event::Delivered(Delivered { message, pull, sequence, deliveries, subject: &subject, pin }))
+        self.on(Event::Delivered(Delivered {
+            message,
+            pull,
+            sequence,
+            consumer_sequence: message,
+            deliveries,
+            subject: &subject,
+            pin,
+        }))
     }
 
     pub(super) fn done(&mut self) -> Vec<Effect> {

@@ -5,12 +5,15 @@
 //! with a message, kept by new pulls that carry it, and lapses; while somebody has it nobody else gets anything.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
 
-use super::rig::WAIT;
+use super::{
+    park_stream::{ParkDown, ParkStream, ParkUp},
+    rig::WAIT,
+};
 use crate::{
     lane::{PullRequest, Renewal},
     release::Seen,
@@ -45,27 +48,7 @@ pub(super) enum Up {
         sequence: u64,
         token: u64,
     },
-    /// To the park stream.
-    Park {
-        sequence: u64,
-        token: u64,
-        until: Duration,
-    },
-    Load {
-        token: u64,
-    },
-    List {
-        token: u64,
-        of: BTreeSet<u64>,
-    },
-    Fetch {
-        token: u64,
-        stored: u64,
-    },
-    Delete {
-        token: u64,
-        stored: Vec<u64>,
-    },
+    Park(ParkUp),
 }
 
 /// What travels back.
@@ -78,10 +61,7 @@ pub(super) enum Down {
     Answer { token: u64 },
     Stored { token: u64 },
     NotStored { token: u64 },
-    Keys { token: u64, parked: Vec<u64> },
-    List { token: u64, parked: Vec<(u64, u64)> },
-    Fetched { token: u64, sequence: Option<u64> },
-    Deleted { token: u64 },
+    Park(ParkDown),
     Facts { token: u64, asked: Duration, waiting: u64, delivered: u64, out: u64, pin: Option<Arc<str>> },
 }
 
@@ -121,13 +101,7 @@ pub(super) struct Server {
     pub(super) acked: Vec<u64>,
     /// What the stream of dead letters has, each once.
     pub(super) dead: BTreeSet<u64>,
-    /// The park stream: its sequences, and those of the messages.
-    park: BTreeMap<u64, u64>,
-    last_parked: u64,
-    /// Those whose ids it remembers.
-    seen_parked: BTreeSet<u64>,
-    /// Those that were stored there after their worker had lost them.
-    pub(super) late: BTreeSet<u64>,
+    pub(super) park: ParkStream,
     /// Both take nothing.
     pub(super) full: bool,
     /// To each worker.
@@ -148,38 +122,10 @@ impl Server {
             pins_nobody: false,
             acked: Vec::new(),
             dead: BTreeSet::new(),
-            park: BTreeMap::new(),
-            last_parked: 0,
-            seen_parked: BTreeSet::new(),
-            late: BTreeSet::new(),
+            park: ParkStream::default(),
             full: false,
             out: Vec::new(),
         }
-    }
-
-    pub(super) fn is_parked(&self, sequence: u64) -> bool {
-        self.park.values().any(|parked| *parked == sequence)
-    }
-
-    pub(super) fn parked(&self) -> Vec<u64> {
-        self.park.values().copied().collect()
-    }
-
-    /// As `store` of the worker's crate tells it: a repeat is read back.
-    fn store_parked(&mut self, now: Duration, worker: usize, (sequence, token, until): (u64, u64, Duration)) {
-        let new = !self.seen_parked.contains(&sequence);
-        if self.full && new || !new && !self.is_parked(sequence) {
-            return self.out.push((worker, Down::NotStored { token }));
-        }
-        if new {
-            self.seen_parked.insert(sequence);
-            self.last_parked += 1;
-            self.park.insert(self.last_parked, sequence);
-            if now >= until {
-                self.late.insert(sequence);
-            }
-        }
-        self.out.push((worker, Down::Stored { token }));
     }
 
     /// The message in somebody's hands is deleted from the stream.
@@ -253,23 +199,12 @@ impl Server {
                 self.dead.insert(sequence);
                 self.out.push((worker, Down::Stored { token }));
             }
-            Up::Park { sequence, token, until } => self.store_parked(now, worker, (sequence, token, until)),
-            Up::Load { token } => self.out.push((worker, Down::Keys { token, parked: self.parked() })),
-            Up::List { token, of } => {
-                let of =
-                    |(stored, sequence): (&u64, &u64)| of.contains(sequence).then_some((*stored, *sequence));
-                let parked = self.park.iter().filter_map(of).collect();
-                self.out.push((worker, Down::List { token, parked }));
-            }
-            Up::Fetch { token, stored } => {
-                let sequence = self.park.get(&stored).copied();
-                self.out.push((worker, Down::Fetched { token, sequence }));
-            }
-            Up::Delete { token, stored } => {
-                for stored in stored {
-                    self.park.remove(&stored);
-                }
-                self.out.push((worker, Down::Deleted { token }));
+            Up::Park(up) => {
+                let out = self.pending.as_ref().map(|pending| pending.sequence);
+                let gone = matches!(&up, ParkUp::Store { sequence, .. } if out != Some(*sequence));
+                let unlocked = gone && !self.taken.is_empty();
+                let down = self.park.receive(now, up, self.full, unlocked);
+                self.out.push((worker, Down::Park(down)));
             }
             Up::Inspect { token, asked } => {
                 let out = u64::from(self.pending.is_some());

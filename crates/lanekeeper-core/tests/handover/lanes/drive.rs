@@ -88,6 +88,9 @@ impl State {
             }),
             Effect::Unpin => this.lane.incarnation().map(|incarnation| Request::Unpin { incarnation }),
             Effect::Contend { .. } => return Err("wants a lease where there is none".into()),
+            Effect::List { .. } | Effect::Acks { .. } | Effect::AckGone { .. } => {
+                return Err("does what only a pipelined lane does".into());
+            }
             Effect::Breaker { .. }
             | Effect::DeadLetter { .. }
             | Effect::Park { .. }

@@ -186,7 +186,7 @@ impl Run {
     }
 
     pub(crate) fn options(&self) -> Options {
-        Options { progress: !self.is(Mutant::SaysNothing) }
+        Options { progress: !self.is(Mutant::SaysNothing), ..Options::default() }
     }
 
     /// As the world knows it.

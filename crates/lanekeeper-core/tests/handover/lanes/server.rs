@@ -84,8 +84,15 @@ impl State {
         });
         let pull = pull.number;
         let hash = self.world.message(sequence).hash;
-        let delivered =
-            Delivered { message: pull, pull, sequence, deliveries, subject: subject(hash), pin: Some(pin) };
+        let delivered = Delivered {
+            message: pull,
+            pull,
+            sequence,
+            consumer_sequence: 0,
+            deliveries,
+            subject: subject(hash),
+            pin: Some(pin),
+        };
         Some((pod, Event::Delivered(delivered)))
     }
 
@@ -143,8 +150,13 @@ impl State {
                     let ack_pending = u64::from(consumer.pending.is_some());
                     let pin = self.serving.get(&incarnation).and_then(Serving::pinned).map(Into::into);
                     // The floor matters for orders alone, and nobody orders anything here.
-                    let facts =
-                        ConsumerFacts { shortest_wait: WAIT, max_ack_pending: 1, ack_pending, pin, floor: 0 };
+                    let facts = ConsumerFacts {
+                        shortest_wait: WAIT,
+                        max_ack_pending: 1,
+                        ack_pending,
+                        pin,
+                        ..ConsumerFacts::default()
+                    };
                     Event::Consumer { token, facts }
                 }
             }),

@@ -7,6 +7,7 @@ use crate::{
     lane::{
         Effect, Event, Note,
         tests::{
+            park_stream::ParkUp,
             rig::{WAIT, key_of},
             server::Up,
         },
@@ -71,14 +72,18 @@ impl World {
             }
             Effect::Park { message, token, until, .. } => {
                 assert!(self.now < *until);
-                Up::Park { sequence: sequence(*message), token: *token, until: *until }
+                Up::Park(ParkUp::Store { sequence: sequence(*message), token: *token, until: *until })
             }
-            Effect::LoadParked { token } => Up::Load { token: *token },
-            Effect::ListParked { token, .. } => Up::List { token: *token, of: key_of.unwrap_or_default() },
-            Effect::FetchParked { token, stored } => Up::Fetch { token: *token, stored: *stored },
+            Effect::LoadParked { token } => Up::Park(ParkUp::Load { token: *token }),
+            Effect::ListParked { token, .. } => {
+                Up::Park(ParkUp::List { token: *token, of: key_of.unwrap_or_default() })
+            }
+            Effect::FetchParked { token, stored } => {
+                Up::Park(ParkUp::Fetch { token: *token, stored: *stored })
+            }
             Effect::DeleteParked { token, stored, until } => {
                 assert!(self.now < *until);
-                Up::Delete { token: *token, stored: stored.clone() }
+                Up::Park(ParkUp::Delete { token: *token, stored: stored.clone() })
             }
             Effect::Inspect { token } if worker.connected => Up::Inspect { token: *token, asked: self.now },
             Effect::Inspect { token } => return self.tell(index, Event::InspectFailed { token: *token }),
@@ -119,6 +124,9 @@ impl World {
                 worker.running_with = None;
                 self.one_of_a_key();
                 return self.check_start(sequence, true);
+            }
+            Effect::List { .. } | Effect::Acks { .. } | Effect::AckGone { .. } => {
+                unreachable!("of a pipelined lane")
             }
             Effect::Cancel => {
                 worker.running = None;

@@ -1,4 +1,4 @@
-//! A message as one line: a `CloudEvent` in the JSON format, and the publisher's headers.
+//! A message as JSON: a `CloudEvent` in the JSON format, as programs read it line by line, and as batches have it over HTTP.
 //!
 //! Frozen, because handlers rely on it. Specification:
 //! <https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/formats/json-format.md>.
@@ -11,17 +11,22 @@ use serde::Serialize;
 
 use crate::{cloudevent::TYPE, message::Message, time::rfc3339};
 
+/// The publisher's headers: each name as published, with all of its values. Nobody can forge an attribute by one here.
+type Headers<'a> = BTreeMap<&'a str, Vec<&'a str>>;
+
 /// Values are as they are: unlike in HTTP headers nothing needs to be encoded but what JSON itself escapes, so that
-/// there is no line feed in the line.
+/// there is no line feed in it.
 #[derive(Debug, Serialize)]
-pub(super) struct Event<'a> {
+pub(crate) struct Event<'a> {
     specversion: &'static str,
-    pub(super) id: String,
+    pub(crate) id: String,
     source: String,
     #[serde(rename = "type")]
     kind: &'static str,
     subject: &'a str,
     time: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    datacontenttype: Option<&'a str>,
     partitionkey: String,
     /// Fixed width, so that comparing the text compares the number.
     sequence: String,
@@ -29,19 +34,34 @@ pub(super) struct Event<'a> {
     /// An integer of `CloudEvents` has 32 bits.
     laneattempt: i32,
     lanefence: String,
-    /// Each name as published, with all of its values. Nobody can forge an attribute by a header here.
-    headers: BTreeMap<&'a str, Vec<&'a str>>,
+    /// Only for a program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    headers: Option<Headers<'a>>,
+    /// Only over HTTP, where libraries check: an attribute of `CloudEvents` can be a text, but not an object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    natsheaders: Option<String>,
     /// Always in this form: a payload that happens to be text would otherwise come in another one than its neighbour.
     data_base64: String,
 }
 
 impl<'a> Event<'a> {
-    pub(super) fn new(message: &'a Message) -> Self {
+    /// As a program reads it.
+    pub(crate) fn for_program(message: &'a Message) -> Self {
+        Self { headers: Some(headers(message)), ..Self::new(message) }
+    }
+
+    /// As one of a batch over HTTP.
+    pub(crate) fn for_http(message: &'a Message) -> Self {
+        let headers = headers(message);
+        let content_type = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+        let datacontenttype = content_type.and_then(|(_, values)| values.first().copied());
+        // A map of texts can always be written.
+        let natsheaders = if headers.is_empty() { None } else { serde_json::to_string(&headers).ok() };
+        Self { datacontenttype, natsheaders, ..Self::new(message) }
+    }
+
+    fn new(message: &'a Message) -> Self {
         let (stream, sequence) = (message.stream(), message.sequence());
-        let published = message.headers().into_iter().flat_map(|headers| headers.iter());
-        let headers = published.map(|(name, values)| {
-            (AsRef::<str>::as_ref(name), values.iter().map(HeaderValue::as_str).collect())
-        });
         Self {
             specversion: "1.0",
             id: format!("{stream}/{sequence}"),
@@ -49,22 +69,24 @@ impl<'a> Event<'a> {
             kind: TYPE,
             subject: message.subject(),
             time: rfc3339(message.published()),
+            datacontenttype: None,
             partitionkey: message.key(),
             sequence: format!("{sequence:020}"),
             lanepartition: message.partition(),
             laneattempt: i32::try_from(message.attempt()).unwrap_or(i32::MAX),
             lanefence: message.fence().to_string(),
-            headers: headers.collect(),
+            headers: None,
+            natsheaders: None,
             data_base64: STANDARD.encode(message.payload()),
         }
     }
+}
 
-    /// With its line feed.
-    pub(super) fn line(&self) -> Result<Vec<u8>, serde_json::Error> {
-        let mut line = serde_json::to_vec(self)?;
-        line.push(b'\n');
-        Ok(line)
-    }
+fn headers(message: &Message) -> Headers<'_> {
+    let published = message.headers().into_iter().flat_map(|headers| headers.iter());
+    published
+        .map(|(name, values)| (AsRef::<str>::as_ref(name), values.iter().map(HeaderValue::as_str).collect()))
+        .collect()
 }
 
 #[cfg(test)]
@@ -77,8 +99,8 @@ mod tests {
     use super::*;
 
     fn parsed(message: &Message) -> Value {
-        let line = Event::new(message).line().unwrap();
-        assert_eq!(line.split(|byte| *byte == b'\n').count(), 2, "one line, and nothing behind it");
+        let line = serde_json::to_vec(&Event::for_program(message)).unwrap();
+        assert!(!line.contains(&b'\n'), "it is one line");
         serde_json::from_slice(&line).unwrap()
     }
 
@@ -118,5 +140,27 @@ mod tests {
         assert_eq!(event["headers"]["X-Odd"][0], "Müller \"quoted\" \u{1f600} \\ \t");
         let empty = parsed(&message_with("orders.k", HeaderMap::new(), Vec::new().into()));
         assert_eq!((&empty["data_base64"], &empty["headers"]), (&json!(""), &json!({})));
+    }
+
+    #[test]
+    fn over_http_the_headers_are_one_text_and_the_content_type_is_an_attribute() {
+        let mut published = HeaderMap::new();
+        published.insert("content-Type", "application/json");
+        published.append("X-Many", "a");
+        published.append("X-Many", "b");
+        let with = message("orders.k1", published);
+        let event = serde_json::to_value(Event::for_http(&with)).unwrap();
+        assert_eq!(event["datacontenttype"], "application/json");
+        let headers: Value = serde_json::from_str(event["natsheaders"].as_str().unwrap()).unwrap();
+        assert_eq!(headers, json!({"content-Type": ["application/json"], "X-Many": ["a", "b"]}));
+        let without = message("orders.k1", HeaderMap::new());
+        let mut event = serde_json::to_value(Event::for_http(&without)).unwrap();
+        let mut program = serde_json::to_value(Event::for_program(&without)).unwrap();
+        assert_eq!(program.as_object_mut().unwrap().remove("headers"), Some(json!({})));
+        assert_eq!(event, program, "the rest is the same");
+        for (name, value) in event.as_object_mut().unwrap() {
+            assert!(value.is_string() || value.is_number(), "{name} is no attribute of CloudEvents");
+            assert!(name == "data_base64" || name.bytes().all(|byte| byte.is_ascii_lowercase()), "{name}");
+        }
     }
 }
