@@ -6,6 +6,7 @@
 
 mod audited;
 mod batch;
+mod clocks;
 mod dead_letters;
 mod deadlines;
 mod exec;

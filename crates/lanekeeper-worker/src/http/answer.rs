@@ -56,14 +56,16 @@ fn meaning(status: StatusCode, headers: &HeaderMap, words: &str) -> Result<(), H
     }
 }
 
-/// Seconds, or a date.
+/// Seconds, or a date; that counts from the date of the answer, because the clock of this process may be another.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse::<u64>() {
         return Some(Duration::from_secs(seconds));
     }
     let date = httpdate::parse_http_date(text).ok()?;
-    Some(date.duration_since(now).unwrap_or(Duration::ZERO))
+    let answered = headers.get(header::DATE).and_then(|date| date.to_str().ok());
+    let answered = answered.and_then(|date| httpdate::parse_http_date(date.trim()).ok()).unwrap_or(now);
+    Some(date.duration_since(answered).unwrap_or(Duration::ZERO))
 }
 
 #[cfg(test)]
@@ -105,6 +107,8 @@ mod tests {
         headers.insert(header::RETRY_AFTER, HeaderValue::from_static("Fri, 31 Dec 1999 23:59:59 GMT"));
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(946_684_799 - 30);
         assert_eq!(retry_after(&headers, now), Some(Duration::from_secs(30)));
+        headers.insert(header::DATE, HeaderValue::from_static("Fri, 31 Dec 1999 23:59:52 GMT"));
+        assert_eq!(retry_after(&headers, now), Some(Duration::from_secs(7)), "by the handler's clock");
         headers.insert(header::RETRY_AFTER, HeaderValue::from_static("soon"));
         assert_eq!(retry_after(&headers, now), None);
     }
