@@ -168,11 +168,12 @@ async fn the_documented_permissions_are_enough_to_make_serve_change_repair_and_d
         found.is_some_and(|found| found.value.settings.park.is_some())
     })
     .await;
-    all.context().publish("orders.b", "x".into()).await.unwrap().await.unwrap();
     let park = rig.name("orders").park_stream();
-    wait_until(DEADLINE, "the parked message", || async {
+    wait_until(DEADLINE, "a parked message", || async {
+        // The worker may learn of it after we do, and put the first away in the old way.
+        all.context().publish("orders.b", "x".into()).await.unwrap().await.unwrap();
         let stream = lanekeeper_nats::observe::stream(&all, &park).await.unwrap();
-        stream.is_some_and(|stream| stream.messages == 1)
+        stream.is_some_and(|stream| stream.messages > 0)
     })
     .await;
 
