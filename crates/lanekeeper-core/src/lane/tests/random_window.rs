@@ -129,7 +129,7 @@ impl World {
             park_orders: Vec::new(),
             park_ordered: 0,
             claim: None,
-            subjects: subjects_of(assignment(1).share).take(KEYS as usize).collect(),
+            subjects: subjects_of(assignment(1).share).take(usize::try_from(KEYS).unwrap()).collect(),
             messages: 0,
             history: Vec::new(),
         };
