@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use async_nats::Message;
 use futures::StreamExt;
-use lanekeeper_core::lane::PullRequest;
+use lanekeeper_core::{lane::PullRequest, record::Delivery};
 use lanekeeper_nats::lane::AckSubject;
 
 use crate::setting::{STREAM, Setting};
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Messages per second over all messages.
 pub(crate) async fn measure(setting: &mut Setting, messages: u64) -> Result<f64> {
-    let consumer = setting.consumer(None).await?;
+    let consumer = setting.consumer(None, Delivery::Serial).await?;
     let client = async_nats::connect(setting.url()).await?;
     let inbox = async_nats::Subject::from(client.new_inbox());
     let mut answers = client.subscribe(inbox.clone()).await?;

@@ -10,6 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use lanekeeper_core::record::Delivery;
 use lanekeeper_tests::wait_for;
 use tokio::process::{Child, Command};
 
@@ -89,7 +90,7 @@ pub(crate) async fn measure(report: &mut Report, rounds: usize) -> Result<()> {
 
 /// One lane, one end of its worker.
 async fn one(setting: &mut Setting, program: &Program, end: End) -> Result<Duration> {
-    let consumer = setting.open_lane(None).await?;
+    let consumer = setting.open_lane(None, Delivery::Serial).await?;
     let handler = HttpHandler::start(HANDLING).await?;
     let mut old = program.start(setting, "old", &handler)?;
     wait_for(DEADLINE, "the lane to be busy", || async { handler.count() >= WARM as u64 }).await?;

@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::{Result, bail};
+use lanekeeper_core::record::Delivery;
 use lanekeeper_nats::ConnectSettings;
 use lanekeeper_worker::{Handler, HandlerError, Message, Worker};
 use tokio::sync::Notify;
@@ -45,8 +46,8 @@ impl Handler for Count {
 }
 
 /// Messages per second over all messages.
-pub(crate) async fn measure(setting: &mut Setting, messages: u64) -> Result<f64> {
-    let consumer = setting.open_lane(None).await?;
+pub(crate) async fn measure(setting: &mut Setting, messages: u64, delivery: Delivery) -> Result<f64> {
+    let consumer = setting.open_lane(None, delivery).await?;
     let finished = Arc::new(Notify::new());
     let count =
         Arc::new(Count { wanted: messages, state: Mutex::default(), finished: Arc::clone(&finished) });

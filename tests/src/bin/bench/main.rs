@@ -17,6 +17,7 @@ mod report;
 mod setting;
 
 use anyhow::{Result, bail};
+use lanekeeper_core::record::Delivery;
 use tokio::runtime::Builder;
 
 use report::{Report, median};
@@ -25,6 +26,8 @@ use setting::Setting;
 /// Messages of one measurement.
 const MESSAGES: u64 = 20_000;
 const ROUNDS: usize = 5;
+/// Windows of a pipelined lane.
+const WINDOWS: [u32; 2] = [64, 256];
 /// Messages over which memory must stay flat.
 const MEMORY: u64 = 1_000_000;
 /// Messages that wait when the number of partitions is raised.
@@ -92,6 +95,7 @@ async fn one_lane(report: &mut Report, messages: u64, rounds: usize) -> Result<(
     let mut setting = Setting::start().await?;
     peers.publish(&setting.url(), messages)?;
     let (mut lanes, mut bare) = (Vec::new(), Vec::new());
+    let mut pipelined = WINDOWS.map(|window| (window, Vec::new()));
     let mut measured: Vec<(&str, Vec<f64>)> = peers::NAMES.iter().map(|name| (*name, Vec::new())).collect();
     for round in 1..=rounds {
         eprintln!("round {round} of {rounds}");
@@ -99,7 +103,11 @@ async fn one_lane(report: &mut Report, messages: u64, rounds: usize) -> Result<(
             values.push(peers.measure(&setting, name, messages)?);
         }
         bare.push(bare::measure(&mut setting, messages).await?);
-        lanes.push(lane::measure(&mut setting, messages).await?);
+        lanes.push(lane::measure(&mut setting, messages, Delivery::Serial).await?);
+        for (window, values) in &mut pipelined {
+            let delivery = Delivery::Pipelined { window: *window };
+            values.push(lane::measure(&mut setting, messages, delivery).await?);
+        }
     }
     let peer = |wanted: &str| {
         let values = measured.iter().find(|(name, _)| *name == wanted);
@@ -111,6 +119,12 @@ async fn one_lane(report: &mut Report, messages: u64, rounds: usize) -> Result<(
         report.add(&format!("lane_serial_vs_{against}"), lane, "msg/s", against, peer(against));
     }
     report.add("lane_serial_vs_bare_loop", lane, "msg/s", "bare_loop", bare);
+    for (window, values) in &pipelined {
+        let (name, value) = (format!("lane_pipelined_{window}"), median(values));
+        report.add(&format!("{name}_vs_lane_serial"), value, "msg/s", "lane_serial", lane);
+        let against = "nats_go_consume_ack_all_64";
+        report.add(&format!("{name}_vs_{against}"), value, "msg/s", against, peer(against));
+    }
     report.add("bare_loop", bare, "msg/s", "ping_pong", peer("ping_pong"));
     for name in peers::NAMES {
         report.alone(name, peer(name), if *name == "ping_pong" { "round trips/s" } else { "msg/s" });

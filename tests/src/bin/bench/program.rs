@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use lanekeeper_core::record::Delivery;
 use lanekeeper_tests::wait_until;
 use tokio::process::{Child, Command};
 
@@ -73,7 +74,7 @@ pub(crate) async fn measure(
     report: &mut Report,
 ) -> Result<()> {
     let first = setting.publish(messages, PAYLOAD).await?;
-    let consumer = setting.open_lane(Some(first)).await?;
+    let consumer = setting.open_lane(Some(first), Delivery::Serial).await?;
     let handler = HttpHandler::start(Duration::ZERO).await?;
     let begin = Instant::now();
     let mut child = program.start(setting, POD, &handler)?;
@@ -111,7 +112,7 @@ pub(crate) async fn memory_over_many(
     let mut child = program.start(setting, POD, &handler)?;
     let pid = child.id().context("the program ended by itself")?;
     let first = setting.publish(PORTION.min(messages), PAYLOAD).await?;
-    let consumer = setting.open_lane(Some(first)).await?;
+    let consumer = setting.open_lane(Some(first), Delivery::Serial).await?;
     let mut sizes = Vec::new();
     let mut done = 0;
     loop {

@@ -66,15 +66,15 @@ impl Setting {
         format!("lanes.{STREAM}.{}{SUBJECTS}", "*.".repeat(levels as usize))
     }
 
-    /// A consumer as a lane has it, that begins at a sequence. Its name.
-    pub(crate) async fn consumer(&mut self, start: Option<u64>) -> Result<String> {
+    /// A consumer as a lane of this delivery has it, that begins at a sequence. Its name.
+    pub(crate) async fn consumer(&mut self, start: Option<u64>, delivery: Delivery) -> Result<String> {
         self.incarnations += 1;
         let consumer = self.set.consumer(0, self.incarnations);
         let spec = ConsumerSpec {
             name: consumer.clone(),
             filter: self.mapping.filter(SHARE),
             start,
-            delivery: Delivery::Serial,
+            delivery,
             ack_wait_milliseconds: 15_000,
             pinned: true,
             replicas: None,
@@ -85,8 +85,8 @@ impl Setting {
     }
 
     /// A lane of its own that begins at a sequence, assigned to partition 0. Its consumer's name.
-    pub(crate) async fn open_lane(&mut self, start: Option<u64>) -> Result<String> {
-        let consumer = self.consumer(start).await?;
+    pub(crate) async fn open_lane(&mut self, start: Option<u64>, delivery: Delivery) -> Result<String> {
+        let consumer = self.consumer(start, delivery).await?;
         let incarnation = self.incarnations;
         self.bucket.put_json(&self.set.lane_key(incarnation), &LaneKey::new(), None).await?;
         let retry =
@@ -108,7 +108,7 @@ impl Setting {
                 retry,
                 on_exhausted: ExhaustedPolicy::Block,
                 park: None,
-                delivery: Delivery::Serial,
+                delivery,
                 paused: false,
                 journal: None,
             },
