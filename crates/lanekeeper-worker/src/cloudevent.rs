@@ -25,29 +25,42 @@ const HOP_BY_HOP: [HeaderName; 10] = [
 ];
 const KEEP_ALIVE: &str = "keep-alive";
 
+const SPECVERSION: HeaderName = HeaderName::from_static("ce-specversion");
+const ID: HeaderName = HeaderName::from_static("ce-id");
+const SOURCE: HeaderName = HeaderName::from_static("ce-source");
+const TYPE_NAME: HeaderName = HeaderName::from_static("ce-type");
+const SUBJECT: HeaderName = HeaderName::from_static("ce-subject");
+const TIME: HeaderName = HeaderName::from_static("ce-time");
+const PARTITION_KEY: HeaderName = HeaderName::from_static("ce-partitionkey");
+const SEQUENCE: HeaderName = HeaderName::from_static("ce-sequence");
+const PARTITION: HeaderName = HeaderName::from_static("lane-partition");
+const ATTEMPT: HeaderName = HeaderName::from_static("lane-attempt");
+const FENCE: HeaderName = HeaderName::from_static("lane-fence");
+
 /// All headers of the request for a message.
 pub(crate) fn headers(message: &Message) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(16);
     let stream = message.stream();
     let sequence = message.sequence();
-    let mut set = |name: &'static str, value: &str| {
+    headers.insert(SPECVERSION, HeaderValue::from_static("1.0"));
+    headers.insert(TYPE_NAME, HeaderValue::from_static(TYPE));
+    let mut set = |name: HeaderName, value: String| {
+        let value = if is_plain(&value) { value } else { encode(&value) };
         // An encoded value is printable ASCII, which a header may hold.
-        if let Ok(value) = HeaderValue::from_str(&encode(value)) {
-            headers.insert(HeaderName::from_static(name), value);
+        if let Ok(value) = HeaderValue::try_from(value) {
+            headers.insert(name, value);
         }
     };
-    set("ce-specversion", "1.0");
-    set("ce-id", &format!("{stream}/{sequence}"));
-    set("ce-source", &format!("/nats/{stream}"));
-    set("ce-type", TYPE);
-    set("ce-subject", message.subject());
-    set("ce-time", &rfc3339(message.published()));
-    set("ce-partitionkey", &message.key());
+    set(ID, format!("{stream}/{sequence}"));
+    set(SOURCE, format!("/nats/{stream}"));
+    set(SUBJECT, message.subject().to_owned());
+    set(TIME, rfc3339(message.published()));
+    set(PARTITION_KEY, message.key());
     // Fixed width, so that comparing the text compares the number.
-    set("ce-sequence", &format!("{sequence:020}"));
-    set("lane-partition", &message.partition().to_string());
-    set("lane-attempt", &message.attempt().to_string());
-    set("lane-fence", &message.fence().to_string());
+    set(SEQUENCE, format!("{sequence:020}"));
+    set(PARTITION, message.partition().to_string());
+    set(ATTEMPT, message.attempt().to_string());
+    set(FENCE, message.fence().to_string());
     pass_on(message, &mut headers);
     headers
 }
@@ -88,6 +101,11 @@ fn pass_on(message: &Message, into: &mut HeaderMap) {
             }
         }
     }
+}
+
+/// Whether a value is the same when it is encoded.
+fn is_plain(value: &str) -> bool {
+    value.bytes().all(|byte| matches!(byte, 0x21..=0x7e) && !matches!(byte, b'"' | b'%'))
 }
 
 /// Percent-encoding of attribute values: space, double quote, percent, and everything but printable ASCII.

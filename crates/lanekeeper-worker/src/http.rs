@@ -3,18 +3,20 @@
 //! One request per message, or batch of messages, over a connection that is kept. What each answer means is frozen, see [`HttpHandler`].
 
 mod answer;
+mod connection;
 
-use std::time::Duration;
+use std::{
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
 use http_body_util::Full;
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
-};
 use tokio::{net::TcpStream, time::timeout};
 
+use self::connection::{Connection, NoAnswer};
 use crate::{
     cloudevent,
     event::Event,
@@ -41,8 +43,10 @@ pub struct HttpHandlerError {
 /// not an attempt. Connection refused: not an attempt. Anything else, no answer included: a failed attempt.
 #[derive(Debug, Clone)]
 pub struct HttpHandler {
-    client: Client<HttpConnector, Full<Bytes>>,
-    url: Uri,
+    /// Whoever asks takes it out: one whose answer was not waited for is closed.
+    kept: Arc<Mutex<Option<Box<Connection>>>>,
+    path: Uri,
+    host: HeaderValue,
     address: String,
 }
 
@@ -55,28 +59,62 @@ impl HttpHandler {
         if parsed.scheme_str() != Some("http") {
             return Err(wrong());
         }
-        let address = format!("{host}:{}", parsed.port_u16().unwrap_or(80));
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT));
-        let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(1).build(connector);
-        Ok(Self { client, url: parsed, address })
+        let port = parsed.port_u16().unwrap_or(80);
+        let address = format!("{host}:{port}");
+        // The usual port is not named.
+        let named = if port == 80 { host } else { &address };
+        let host = HeaderValue::from_str(named).map_err(|_| wrong())?;
+        let path = parsed.path_and_query().map_or("/", |path| path.as_str());
+        let path = path.parse().map_err(|_| wrong())?;
+        Ok(Self { kept: Arc::default(), path, host, address })
     }
-}
 
-impl HttpHandler {
+    /// What the handler makes of a request.
     async fn post(&self, headers: HeaderMap, body: Bytes) -> Result<(), HandlerError> {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.url.clone();
+        *request.uri_mut() = self.path.clone();
         *request.headers_mut() = headers;
-        match self.client.request(request).await {
-            Ok(response) => answer::outcome(response).await,
-            Err(error) if error.is_connect() => {
-                Err(HandlerError::Unreachable { reason: format!("{}: {}", self.address, words(&error)) })
+        request.headers_mut().insert(header::HOST, self.host.clone());
+        loop {
+            let mut kept = self.kept().take();
+            if let Some(connection) = &mut kept
+                && !connection.is_usable().await
+            {
+                kept = None;
             }
-            Err(error) => Err(HandlerError::retry(format!("{}: {}", self.address, words(&error)))),
+            let is_new = kept.is_none();
+            let mut connection = match kept {
+                Some(connection) => connection,
+                None => Box::new(self.connect().await?),
+            };
+            match connection.ask(request).await {
+                Ok(response) => {
+                    let answer = connection.during(answer::read(response)).await;
+                    if answer.ended {
+                        connection.used();
+                        *self.kept() = Some(connection);
+                    }
+                    return answer.outcome;
+                }
+                // Closed by the handler since the last answer; no handler has seen anything of it.
+                Err(NoAnswer { unsent: Some(unsent), .. }) if !is_new => request = unsent,
+                Err(NoAnswer { error, .. }) => {
+                    return Err(HandlerError::retry(format!("{}: {}", self.address, words(&error))));
+                }
+            }
         }
+    }
+
+    async fn connect(&self) -> Result<Connection, HandlerError> {
+        let opened = timeout(CONNECT, Connection::open(&self.address)).await;
+        opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(|error| {
+            HandlerError::Unreachable { reason: format!("{}: cannot connect: {error}", self.address) }
+        })
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Option<Box<Connection>>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, Response, StatusCode, header};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use tokio::time::timeout;
 
 use crate::handler::HandlerError;
@@ -17,15 +17,24 @@ const PATIENCE: Duration = Duration::from_millis(250);
 /// As much of it is kept as a reason.
 const REASON: usize = 200;
 
-pub(super) async fn outcome(response: Response<Incoming>) -> Result<(), HandlerError> {
+/// An answer that was read.
+pub(super) struct Answer {
+    pub(super) outcome: Result<(), HandlerError>,
+    /// Its body came to its end, so the connection can be used again.
+    pub(super) ended: bool,
+}
+
+pub(super) async fn read(response: Response<Incoming>) -> Answer {
     let (head, body) = response.into_parts();
     let mut read = Vec::new();
-    let ended = timeout(PATIENCE, drain(body, &mut read)).await.unwrap_or(false);
+    // The usual answer has no body, and needs no clock.
+    let ended =
+        body.is_end_stream() || timeout(PATIENCE, drain(body, &mut read)).await.unwrap_or(false);
     let mut words = String::from_utf8_lossy(&read).trim().chars().take(REASON).collect::<String>();
     if !ended {
         words.push_str(" (the body of the answer did not end)");
     }
-    meaning(head.status, &head.headers, words.trim())
+    Answer { outcome: meaning(head.status, &head.headers, words.trim()), ended }
 }
 
 /// Whether the body came to its end. Dropped before that, it takes its connection along.
