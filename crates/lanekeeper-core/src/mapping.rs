@@ -216,25 +216,39 @@ impl Mapping {
     fn original_behind<'a>(&self, path: &'a str) -> Option<&'a str> {
         let mut rest = path.strip_prefix('.')?;
         for _ in self.moduli() {
-            rest = rest.split_once('.')?.1;
+            // By bytes, as each message comes by here several times.
+            let dot = rest.bytes().position(|byte| byte == b'.')?;
+            rest = &rest[dot + 1..];
         }
         self.source.matches(rest).then_some(rest)
     }
 
     /// The tokens of the key, in the order in which they are hashed; `None` when the subject is not mapped.
     pub fn key_of<'a>(&self, original: &'a str) -> Option<Vec<&'a str>> {
-        let captures = self.source.captures(original)?;
-        self.key_tokens.iter().map(|token| captures.get(*token as usize - 1).copied()).collect()
+        self.with_key(original, <[&str]>::to_vec)
     }
 
     /// The key as one text: its tokens, joined by dots.
     pub fn key_text(&self, original: &str) -> Option<String> {
-        Some(self.key_of(original)?.join("."))
+        self.with_key(original, |key| key.join("."))
     }
 
     /// The hash of the key of an original subject; `None` when the subject is not mapped.
     pub fn key_hash(&self, original: &str) -> Option<u32> {
-        Some(fnv1a32(self.key_of(original)?.into_iter().map(str::as_bytes)))
+        self.with_key(original, |key| fnv1a32(key.iter().map(|token| token.as_bytes())))
+    }
+
+    /// Each message is looked at several times, so the usual key takes no memory of its own.
+    fn with_key<'a, R>(&self, original: &'a str, make: impl FnOnce(&[&'a str]) -> R) -> Option<R> {
+        let mut captured = Few::default();
+        if !self.source.capture(original, |part| captured.push(part)) {
+            return None;
+        }
+        let mut key = Few::default();
+        for token in &self.key_tokens {
+            key.push(captured.as_slice().get(*token as usize - 1).copied()?);
+        }
+        Some(make(key.as_slice()))
     }
 
     /// The filter that has exactly the stored messages of one key, given by its tokens in the order in which they are
@@ -245,6 +259,33 @@ impl Mapping {
 
     fn moduli(&self) -> impl Iterator<Item = u32> + use<> {
         (1..=self.max_partitions.ilog2()).map(|level| 1 << level)
+    }
+}
+
+/// Some tokens of a subject.
+#[derive(Default)]
+struct Few<'a> {
+    first: [&'a str; 4],
+    count: usize,
+    /// All of them, once they are more.
+    many: Vec<&'a str>,
+}
+
+impl<'a> Few<'a> {
+    fn push(&mut self, token: &'a str) {
+        if let Some(place) = self.first.get_mut(self.count) {
+            *place = token;
+        } else {
+            if self.many.is_empty() {
+                self.many.extend(self.first);
+            }
+            self.many.push(token);
+        }
+        self.count += 1;
+    }
+
+    fn as_slice(&self) -> &[&'a str] {
+        if self.many.is_empty() { &self.first[..self.count] } else { &self.many }
     }
 }
 

@@ -615,10 +615,10 @@ impl LaneMonitor {
     fn forgotten(&mut self, now: Duration, id: u64) {
         let Some(message) = self.messages.remove(&id) else { return };
         self.on_hand.remove(&(message.sequence, id));
-        let again = self.messages.values().any(|other| other.sequence == message.sequence);
+        let again = || self.messages.values().any(|other| other.sequence == message.sequence);
         let unconfirmed = self.unconfirmed.is_some_and(|(sequence, _)| sequence == message.sequence);
         let deadline = message.pinned_until.map_or(message.deadline, |until| until.min(message.deadline));
-        if !again && unconfirmed && now >= deadline {
+        if unconfirmed && now >= deadline && !again() {
             // Given up: it may have become another's, who is free to go on.
             self.unconfirmed = None;
         }

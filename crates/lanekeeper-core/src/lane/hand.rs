@@ -111,7 +111,7 @@ impl Hand {
         message: u64,
         sequence: u64,
         deliveries: u64,
-        subject: &str,
+        subject: String,
         pulled: Duration,
         pinned: bool,
         wait: Duration,
@@ -120,7 +120,7 @@ impl Hand {
             message,
             sequence,
             deliveries,
-            subject: subject.to_owned(),
+            subject,
             with: 0,
             // Replaced as soon as it is known what the message is.
             stage: Stage::Settling { sent: None, carried: None, repeated: false, since_token: u64::MAX },
@@ -143,8 +143,8 @@ impl Hand {
     }
 
     /// The first of what a pipelined lane has on hand. The pin is the whole lane's there.
-    pub(super) fn of(item: &Item, stage: Stage) -> Self {
-        let hand = Self::new(item.message, item.sequence, 1, &item.subject, item.proof, false, item.wait);
+    pub(super) fn of(item: Item, stage: Stage) -> Self {
+        let hand = Self::new(item.message, item.sequence, 1, item.subject, item.proof, false, item.wait);
         let progress = item.progress.into_iter().collect();
         Self { stage, progress, progress_due: item.progress_due, ..hand }
     }

@@ -110,7 +110,8 @@ impl Lane {
         let sequence = delivered.sequence;
         let (message, deliveries) = (delivered.message, delivered.deliveries);
         self.forget_given_back();
-        let mut hand = Hand::new(message, sequence, deliveries, delivered.subject, pulled, pinned, self.wait);
+        let subject = delivered.subject.to_owned();
+        let mut hand = Hand::new(message, sequence, deliveries, subject, pulled, pinned, self.wait);
         hand.key = self.parked_key(delivered.subject);
         self.hand = Some(hand);
         if self.completed.contains(sequence) {

@@ -351,6 +351,14 @@ impl Lane {
         std::mem::take(&mut self.effects)
     }
 
+    /// Gives back what [`Lane::on`] returned, once it is carried out: its room is used again.
+    pub fn carried_out(&mut self, mut effects: Vec<Effect>) {
+        effects.clear();
+        if self.effects.is_empty() {
+            self.effects = effects;
+        }
+    }
+
     /// What the lane is doing.
     pub fn state(&self) -> State {
         match self.membership {

@@ -139,7 +139,7 @@ impl Lane {
         self.take_over(now);
         while self.hand.is_none() && !self.stopping() && self.may_begin(now) {
             let Some(item) = self.window.as_mut().and_then(|window| window.sure.pop_front()) else { break };
-            self.begin(now, &item);
+            self.begin(now, item);
         }
         let in_doubt = self.window.as_ref().is_some_and(|window| window.phase != Phase::Sure);
         let rest = self.hand.is_none() && self.window.as_ref().is_some_and(|window| window.sure.is_empty());
@@ -147,7 +147,7 @@ impl Lane {
     }
 
     /// The first of what is sure.
-    fn begin(&mut self, now: Duration, item: &Item) {
+    fn begin(&mut self, now: Duration, item: Item) {
         let sequence = item.sequence;
         let known = self.completed.contains(sequence);
         match &item.kind {
@@ -160,8 +160,9 @@ impl Lane {
                 self.complete(now, item.message, sequence, item.deadline());
             }
             Kind::Refused(reason) => {
+                let reason = reason.clone();
                 self.note(Note::Refused { sequence, reason: reason.clone() });
-                self.refuse(sequence, shortened(reason));
+                self.refuse(sequence, shortened(&reason));
                 self.refuse_orders(sequence);
                 self.hand = Some(Hand::of(item, Stage::Refused));
             }

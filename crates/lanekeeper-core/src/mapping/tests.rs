@@ -83,6 +83,25 @@ fn the_filter_of_a_key_has_its_messages_and_no_others() {
     assert_eq!(mapping.key_filter(&["a"]), None);
 }
 
+#[test]
+fn a_key_may_have_any_number_of_tokens_and_stand_behind_any_number_of_others() {
+    let subject = "o.a.b.c.d.e.f";
+    for (tokens, key) in [
+        (&[1][..], "a"),
+        (&[6], "f"),
+        (&[4, 3, 2, 1], "d.c.b.a"),
+        (&[6, 5, 4, 3, 2], "f.e.d.c.b"),
+        (&[1, 2, 3, 4, 5, 6], "a.b.c.d.e.f"),
+    ] {
+        let mapping = mapping("o.*.*.*.*.*.*", tokens, 2).unwrap();
+        let parts: Vec<&str> = key.split('.').collect();
+        assert_eq!(mapping.key_of(subject), Some(parts.clone()));
+        assert_eq!(mapping.key_text(subject).as_deref(), Some(key));
+        assert_eq!(mapping.key_hash(subject), Some(fnv1a32(parts.iter().map(|part| part.as_bytes()))));
+        assert_eq!(mapping.key_hash("o.a.b.c.d.e"), None);
+    }
+}
+
 proptest! {
     #[test]
     fn the_original_subject_comes_back_and_the_filter_of_its_partition_has_it(
