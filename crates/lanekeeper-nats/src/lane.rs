@@ -21,6 +21,8 @@ pub use arrivals::{Arrival, Delivery};
 pub use consumer::{ConsumerState, InspectError, Inspector};
 
 use async_nats::{SubscribeError, Subscriber};
+use bytes::Bytes;
+use lanekeeper_core::lane::PullRequest;
 
 use crate::connection::Connection;
 use slots::Slots;
@@ -32,6 +34,8 @@ pub struct LaneLink {
     api: String,
     answers: Subscriber,
     slots: Slots,
+    /// What rode on an ack last, as it was sent: the next one usually differs by nothing but its number.
+    ridden: Option<(PullRequest, Bytes)>,
 }
 
 /// Why an inbox could not be subscribed.
@@ -56,6 +60,7 @@ impl LaneLink {
             api: connection.api_prefix(),
             connection: connection.clone(),
             inbox,
+            ridden: None,
         })
     }
 }

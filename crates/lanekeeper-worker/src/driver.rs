@@ -6,9 +6,11 @@ mod shelf;
 
 use std::{
     collections::BTreeSet,
-    future::{Future, pending},
+    future::{Future, pending, poll_fn},
+    mem,
     pin::Pin,
     sync::Arc,
+    task::Poll,
     time::{Duration, Instant},
 };
 
@@ -16,7 +18,7 @@ use futures::FutureExt;
 use lanekeeper_core::{
     invariants::LaneMonitor,
     journal::Ending,
-    lane::{Backlog, ConsumerFacts, Delivered, Event, Lane, Outcome},
+    lane::{Backlog, ConsumerFacts, Delivered, Effect, Event, Lane, Outcome},
     names::SetName,
     park::ParkedMessage,
     record::Assignment,
@@ -91,6 +93,12 @@ enum Background {
         token: u64,
         result: Result<Parked, ParkedError>,
     },
+}
+
+/// A handling that is over.
+struct Stopped {
+    keys: Vec<String>,
+    took: Duration,
 }
 
 /// An answer about parked messages.
@@ -266,7 +274,7 @@ impl<H: BatchHandler> Driver<H> {
         self.now = self.start.elapsed();
         let now = self.now;
         self.monitor.told(now, &event);
-        let effects = self.lane.on(now, event);
+        let mut effects = self.lane.on(now, event);
         for invariant in self.monitor.did(now, &effects) {
             self.metrics.violation(invariant);
             tracing::error!(
@@ -275,8 +283,13 @@ impl<H: BatchHandler> Driver<H> {
                 "the lane did what it must never do"
             );
         }
-        for effect in effects {
+        let settles = effects.iter().any(|effect| matches!(effect, Effect::Ack { .. } | Effect::Acks { .. }));
+        for effect in effects.drain(..) {
             self.carry_out(effect).await;
+        }
+        self.lane.carried_out(effects);
+        if settles {
+            let_others_go_on().await;
         }
         self.board.beat(self.start + now);
         self.metrics.set_owner(self.lane.owns());
@@ -286,8 +299,7 @@ impl<H: BatchHandler> Driver<H> {
     }
 
     async fn handled(&mut self, result: Result<(), HandlerError>) {
-        let took = self.stopped_running();
-        self.metrics.handling(took);
+        let stopped = self.stopped_running();
         let (ending, outcome) = match result {
             Ok(()) => (Ending::Done, Outcome::Done),
             Err(HandlerError::Retry { reason, after }) => (Ending::Failed, Outcome::Retry { reason, after }),
@@ -302,18 +314,26 @@ impl<H: BatchHandler> Driver<H> {
             self.journal.ended(ending, &self.metrics).await;
         }
         self.tell(Event::Handled(outcome)).await;
+        // Counted when the server has its acknowledgement.
+        let took = self.count(&stopped);
+        self.metrics.handling(took);
     }
 
-    /// The handler is not running any more; how long it did.
-    fn stopped_running(&mut self) -> Duration {
+    /// The handler is not running any more.
+    fn stopped_running(&mut self) -> Stopped {
         self.running = None;
         let took = self.start.elapsed().saturating_sub(self.running_since);
+        Stopped { keys: mem::take(&mut self.running_keys), took }
+    }
+
+    /// How long the handler did run; its keys have had that time.
+    fn count(&self, stopped: &Stopped) -> Duration {
         // Nobody knows more than that the messages of a batch took so long together.
-        let each = took / u32::try_from(self.running_keys.len()).unwrap_or(u32::MAX).max(1);
-        for key in self.running_keys.drain(..) {
-            self.hot.add(&key, each);
+        let each = stopped.took / u32::try_from(stopped.keys.len()).unwrap_or(u32::MAX).max(1);
+        for key in &stopped.keys {
+            self.hot.add(self.start + self.now, key, each);
         }
-        took
+        stopped.took
     }
 
     async fn arrived(&mut self, arrival: Arrival) {
@@ -541,6 +561,19 @@ impl<H: BatchHandler> Driver<H> {
         // The task lives as long as the driver.
         let _ = self.keys.commands.send(command);
     }
+}
+
+/// The client's task sends what it was given; what is left to do here holds nobody up.
+async fn let_others_go_on() {
+    let mut waited = false;
+    poll_fn(|context| {
+        if mem::replace(&mut waited, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 async fn running(running: &mut Option<Running>) -> Result<(), HandlerError> {

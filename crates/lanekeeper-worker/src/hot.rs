@@ -20,9 +20,9 @@ impl Hot {
         Self { start: Instant::now(), partition, sketch: Mutex::new(Sketch::new()) }
     }
 
-    /// A handling of this key ended, however it did.
-    pub(crate) fn add(&self, key: &str, took: Duration) {
-        let now = self.start.elapsed();
+    /// A handling of this key ended at this moment, however it did.
+    pub(crate) fn add(&self, now: Instant, key: &str, took: Duration) {
+        let now = now.saturating_duration_since(self.start);
         self.sketch.lock().unwrap_or_else(PoisonError::into_inner).add(now, key, took);
     }
 

@@ -92,7 +92,7 @@ impl Message {
 
     /// The tokens of its key, joined by dots. Messages of one key come in order.
     pub fn key(&self) -> String {
-        self.assignment.mapping.key_of(self.subject()).unwrap_or_default().join(".")
+        self.assignment.mapping.key_text(self.subject()).unwrap_or_default()
     }
 
     /// Its headers, as published.

@@ -61,9 +61,24 @@ impl LaneLink {
     /// itself; the message that answers the pull does.
     pub async fn ack_and_pull(&mut self, ack: &Subject, token: u64, request: PullRequest) {
         match self.slot(request.id, request.batch).await {
-            Some(reply) => self.send(ack.clone(), reply, format!("+NXT {request}").into()).await,
+            Some(reply) => {
+                let body = self.riding(request);
+                self.send(ack.clone(), reply, body).await;
+            }
             None => self.ack(ack, token).await,
         }
+    }
+
+    fn riding(&mut self, request: PullRequest) -> Bytes {
+        if let Some((last, body)) = &mut self.ridden {
+            last.id = request.id;
+            if *last == request {
+                return body.clone();
+            }
+        }
+        let body = Bytes::from(format!("+NXT {request}"));
+        self.ridden = Some((request, body.clone()));
+        body
     }
 
     /// Gives a message back: it comes again after the delay.

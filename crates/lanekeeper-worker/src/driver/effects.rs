@@ -120,7 +120,8 @@ impl<H: BatchHandler> Driver<H> {
             }
             Effect::Handle { message, attempt, with } => self.handle(message, attempt, &with).await,
             Effect::Cancel => {
-                self.stopped_running();
+                let stopped = self.stopped_running();
+                self.count(&stopped);
                 self.journal.stopped();
             }
             Effect::Forget { message } => {
