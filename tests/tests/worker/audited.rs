@@ -26,7 +26,11 @@ const SUBJECT: &str = "audit.orders";
 
 /// A set that keeps a journal, with a stream that has it.
 pub(crate) async fn audited() -> Rig {
-    let mut rig = Rig::new().await;
+    audited_on(NatsServer::start(LATEST).await).await
+}
+
+pub(crate) async fn audited_on(server: NatsServer) -> Rig {
+    let mut rig = Rig::on(server, Retention::Limits).await;
     rig.settings.journal = Some(SUBJECT.into());
     let config = stream::Config {
         name: "AUDIT".into(),

@@ -1,6 +1,6 @@
 //! Several messages for the handler at once: everything that one at a time promises, and no more than a window is repeated.
 
-mod given;
+pub(crate) mod given;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "the helpers of tests fail by panicking, as tests do")]
 
+mod adversity;
 mod audited;
 mod batch;
 mod clocks;

@@ -21,7 +21,7 @@ const DEAD: &str = "DEAD";
 const SUBJECT: &str = "lanekeeper.dlq.shop.orders";
 
 /// About message `sequence`.
-fn order(id: &str, verb: Verb, sequence: u64) -> Order {
+pub(crate) fn order(id: &str, verb: Verb, sequence: u64) -> Order {
     Order {
         id: id.into(),
         verb,
@@ -36,7 +36,7 @@ fn order(id: &str, verb: Verb, sequence: u64) -> Order {
 }
 
 /// Writes the orders into the key of incarnation 1, as the plugin does.
-async fn give(rig: &Rig, orders: &[Order]) {
+pub(crate) async fn give(rig: &Rig, orders: &[Order]) {
     let key = rig.set.lane_key(1);
     loop {
         let mut found = rig.bucket.get_json::<LaneKey>(&key).await.unwrap().unwrap();
@@ -51,7 +51,7 @@ async fn give(rig: &Rig, orders: &[Order]) {
 }
 
 /// Waits until nothing is ordered any more; what came of it all.
-async fn results(rig: &Rig) -> Vec<OrderResult> {
+pub(crate) async fn results(rig: &Rig) -> Vec<OrderResult> {
     wait_until(DEADLINE, "the orders to be over", || async {
         let key = rig.lane_key(1).await;
         if key.orders.is_empty() { Ok(key.results) } else { Err(format!("{key:?}")) }
@@ -59,7 +59,7 @@ async fn results(rig: &Rig) -> Vec<OrderResult> {
     .await
 }
 
-async fn outcomes(rig: &Rig) -> Vec<(OrderOutcome, u64)> {
+pub(crate) async fn outcomes(rig: &Rig) -> Vec<(OrderOutcome, u64)> {
     results(rig).await.into_iter().map(|result| (result.outcome, result.messages)).collect()
 }
 

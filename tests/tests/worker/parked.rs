@@ -30,8 +30,8 @@ use crate::{
     rig::{Rig, Running, ms, share},
 };
 
-const PARK: &str = "PARK";
-const BREAKER: Breaker = Breaker { max_exhausted: 100, window_seconds: 600 };
+pub(crate) const PARK: &str = "PARK";
+pub(crate) const BREAKER: Breaker = Breaker { max_exhausted: 100, window_seconds: 600 };
 
 /// A work queue whose keys are parked in a stream that does not exist yet.
 async fn without_stream() -> Rig {
@@ -51,14 +51,14 @@ async fn with_stream() -> Rig {
     rig
 }
 
-async fn make(rig: &Rig) {
+pub(crate) async fn make(rig: &Rig) {
     let subjects = vec![format!("{}.>", rig.set.park_prefix())];
     let config = Config { name: PARK.into(), subjects, allow_direct: true, ..Config::default() };
     rig.connection.context().create_stream(config).await.unwrap();
 }
 
 /// The original sequences of what is parked, in the order of the park stream.
-async fn parked(rig: &Rig) -> Vec<u64> {
+pub(crate) async fn parked(rig: &Rig) -> Vec<u64> {
     let mut found = Vec::new();
     let mut from = 1;
     while let Some(one) = observe::next_under(&rig.connection, PARK, ">", from).await.unwrap() {
@@ -74,14 +74,14 @@ async fn stored(rig: &Rig) -> u64 {
 
 /// What of this key fails for good until it is mended.
 #[derive(Clone, Default)]
-struct Mended(Arc<AtomicBool>);
+pub(crate) struct Mended(Arc<AtomicBool>);
 
 impl Mended {
-    fn mend(&self) {
+    pub(crate) fn mend(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    fn script(&self, journal: &Journal, poison: &'static str) -> Script {
+    pub(crate) fn script(&self, journal: &Journal, poison: &'static str) -> Script {
         let mended = self.0.clone();
         Script::new(journal, move |message: &Message| {
             let fails = message.key() == poison && !mended.load(Ordering::Relaxed);
@@ -323,7 +323,13 @@ async fn two_workers_that_take_turns_never_handle_a_key_that_the_other_one_parke
 }
 
 /// Orders that what is parked of a key be released, or dropped; the order's id.
-async fn order(rig: &Rig, incarnation: u64, verb: Verb, key: &str, sequence: Option<u64>) -> String {
+pub(crate) async fn order(
+    rig: &Rig,
+    incarnation: u64,
+    verb: Verb,
+    key: &str,
+    sequence: Option<u64>,
+) -> String {
     let lane = rig.set.lane_key(incarnation);
     let id = rig.connection.client().new_inbox();
     let text =
@@ -340,7 +346,7 @@ async fn order(rig: &Rig, incarnation: u64, verb: Verb, key: &str, sequence: Opt
 }
 
 /// What came of an order.
-async fn outcome(rig: &Rig, incarnation: u64, id: &str) -> (OrderOutcome, u64, String) {
+pub(crate) async fn outcome(rig: &Rig, incarnation: u64, id: &str) -> (OrderOutcome, u64, String) {
     wait_until(Duration::from_secs(60), "the order to be carried out", || async {
         let results = rig.lane_key(incarnation).await.results;
         let result = results.into_iter().find(|result| result.id == id).ok_or("it has no result")?;

@@ -99,6 +99,10 @@ impl WorkerProcess {
         parsed.into_iter().find(|line| line["message"] == message)
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().expect("it runs")
+    }
+
     pub(crate) fn signal(&self, signal: &str) {
         let pid = self.child.id().expect("it runs").to_string();
         let sent = Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap();

@@ -95,6 +95,12 @@ impl Rig {
         self.open_lane(share(0, 1), 1, None, Vec::new()).await
     }
 
+    /// The same, with this delivery.
+    pub(crate) async fn open_with(&mut self, delivery: Delivery) -> String {
+        self.settings.delivery = delivery;
+        self.open().await
+    }
+
     /// A lane with its consumer and key, and the assignment that names it. The consumer's name.
     pub(crate) async fn open_lane(
         &self,

@@ -29,8 +29,8 @@ use super::{
 
 /// Until a question that failed, or an answer that may be premature, is repeated.
 const RETRY: Duration = Duration::from_secs(1);
-/// Beyond that, what is gone is not looked for among what other lanes have.
-const MOST_GONE: u64 = 10_000;
+/// So many sequences at a time are looked up for whether they are gone: most of them are other lanes'.
+const MOST_GONE: usize = 10_000;
 
 impl Lane {
     /// What the server has out is not known (any more).
@@ -60,6 +60,9 @@ impl Lane {
                 if self.has_all(out) {
                     self.begin_sure(out);
                 } else if now >= look_due {
+                    if let Some(window) = &mut self.window {
+                        window.in_vain = true;
+                    }
                     self.give_all_back();
                     self.doubt(now);
                     self.take_over(now);
@@ -143,13 +146,15 @@ impl Lane {
 
     /// Servers before 2.12 go on counting what was deleted from the stream, and that would hold the floor for ever. What
     /// the stream does not have is acknowledged: nobody can handle it. (What is another lane's is still there, and must not
-    /// be: on a work queue that would remove it.)
+    /// be: on a work queue that would remove it.) What was acknowledged long ago above one that is gone may hide it in the
+    /// count, so after a wait in vain it is looked for all the same; it holds the floor, so it is among the first.
     fn acknowledge_gone(&mut self, out: Out, listed: &[u64], consumer_sequence: u64) {
-        if listed.len() as u64 >= out.count || out.delivered.saturating_sub(out.floor) > MOST_GONE {
+        let in_vain = self.window.as_ref().is_some_and(|window| window.in_vain);
+        if listed.len() as u64 >= out.count && !in_vain {
             return;
         }
         let missing = |sequence: &u64| listed.binary_search(sequence).is_err();
-        let sequences: Vec<u64> = (out.floor + 1..=out.delivered).filter(missing).collect();
+        let sequences: Vec<u64> = (out.floor + 1..=out.delivered).filter(missing).take(MOST_GONE).collect();
         if !sequences.is_empty() && self.connected {
             self.emit(Effect::AckGone { sequences, consumer_sequence });
         }
@@ -207,6 +212,7 @@ impl Lane {
             window.last = last;
         }
         window.listed.clear();
+        window.in_vain = false;
         window.phase = Phase::Sure;
         let messages = window.sure.len();
         self.forget_all(settled);

@@ -14,13 +14,13 @@ impl Lane {
     /// The deadline of what is in hand has passed: give it up, whatever else happened.
     pub(super) fn lapse(&mut self, now: Duration) {
         self.lease_lapse(now);
+        self.lapse_replay(now);
         if self.window.is_some() {
             return self.lapse_window(now);
         }
         if self.hand.as_ref().is_some_and(|hand| now >= hand.deadline()) {
             self.lose(now);
         }
-        self.lapse_replay(now);
     }
 
     /// What is in hand may be another's by now: nothing more is sent for it.

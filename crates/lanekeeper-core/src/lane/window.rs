@@ -151,6 +151,8 @@ pub(super) struct Window {
     pub(super) last: u64,
     /// What the stream has of what is out.
     pub(super) listed: Vec<u64>,
+    /// What is out was waited for, and did not come.
+    pub(super) in_vain: bool,
     /// In the order of the stream.
     done: VecDeque<Done>,
     /// So many of these were acknowledged, and wait for the answer.
@@ -175,6 +177,7 @@ impl Window {
             unsure: Vec::new(),
             last: 0,
             listed: Vec::new(),
+            in_vain: false,
             done: VecDeque::new(),
             unanswered: 0,
             acks: VecDeque::new(),
@@ -189,9 +192,14 @@ impl Window {
         self.size.saturating_mul(WINDOWS_PER_PULL)
     }
 
-    /// Somebody raised the consumer's limit; it is not for the lane to take all that there is.
+    /// Somebody raised the consumer's limit; it is not for the lane to take all that there is. What is out it has to have all the
+    /// same, however much that is: the limit, or the window, was larger once.
     pub(super) fn overflows(&self) -> bool {
-        self.len() > self.batch() as usize
+        let out = match self.phase {
+            Phase::Listing { out, .. } | Phase::Missing { out, .. } => out.count,
+            _ => 0,
+        };
+        self.len() as u64 > u64::from(self.batch()).saturating_add(out)
     }
 
     pub(super) fn len(&self) -> usize {

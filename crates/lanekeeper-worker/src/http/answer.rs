@@ -28,8 +28,7 @@ pub(super) async fn read(response: Response<Incoming>) -> Answer {
     let (head, body) = response.into_parts();
     let mut read = Vec::new();
     // The usual answer has no body, and needs no clock.
-    let ended =
-        body.is_end_stream() || timeout(PATIENCE, drain(body, &mut read)).await.unwrap_or(false);
+    let ended = body.is_end_stream() || timeout(PATIENCE, drain(body, &mut read)).await.unwrap_or(false);
     let mut words = String::from_utf8_lossy(&read).trim().chars().take(REASON).collect::<String>();
     if !ended {
         words.push_str(" (the body of the answer did not end)");

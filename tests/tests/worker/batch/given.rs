@@ -55,7 +55,7 @@ impl Calls {
         self.all().iter().map(|call| call.sequences.len()).max().unwrap_or_default()
     }
 
-    fn begin(&self, sequences: Vec<u64>, attempt: u64) -> Running {
+    pub(crate) fn begin(&self, sequences: Vec<u64>, attempt: u64) -> Running {
         let mut calls = self.0.lock().unwrap();
         let start = Instant::now();
         calls.push(Given { sequences, attempt, start, end: End::Running, ended: None });
@@ -86,10 +86,10 @@ impl Calls {
 }
 
 /// A call that runs; one that is dropped was cut.
-struct Running {
+pub(crate) struct Running {
     calls: Calls,
     index: usize,
-    end: End,
+    pub end: End,
 }
 
 impl Drop for Running {
@@ -153,10 +153,12 @@ pub(crate) struct Body {
 struct Inner {
     calls: Calls,
     bodies: Mutex<Vec<Body>>,
-    time: Duration,
+    behaviour: Box<Answers>,
 }
 
-/// Behind HTTP: each call takes the same time and works.
+type Answers = dyn Fn(&[u64], u64) -> (Duration, StatusCode) + Send + Sync;
+
+/// Behind HTTP: answers by a function of sequences and attempt that says how long it takes, and the status.
 pub(crate) struct OverHttp {
     address: SocketAddr,
     inner: Arc<Inner>,
@@ -164,10 +166,22 @@ pub(crate) struct OverHttp {
 }
 
 impl OverHttp {
+    /// Each call takes this long and works.
     pub(crate) async fn taking(calls: &Calls, time: Duration) -> Self {
+        Self::new(calls, move |_, _| (time, StatusCode::NO_CONTENT)).await
+    }
+
+    pub(crate) async fn new(
+        calls: &Calls,
+        behaviour: impl Fn(&[u64], u64) -> (Duration, StatusCode) + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let inner = Arc::new(Inner { calls: calls.clone(), bodies: Mutex::default(), time });
+        let inner = Arc::new(Inner {
+            calls: calls.clone(),
+            bodies: Mutex::default(),
+            behaviour: Box::new(behaviour),
+        });
         let router = Router::new()
             .route("/in", post(answer))
             .layer(DefaultBodyLimit::disable())
@@ -195,11 +209,13 @@ async fn answer(State(inner): State<Arc<Inner>>, headers: HeaderMap, body: Bytes
     let events: Vec<Value> = serde_json::from_slice(&body).expect("a list of events");
     let sequence = |event: &Value| event["sequence"].as_str().unwrap().parse().unwrap();
     let attempt = events[0]["laneattempt"].as_u64().unwrap();
-    let mut running = inner.calls.begin(events.iter().map(sequence).collect(), attempt);
+    let sequences: Vec<u64> = events.iter().map(sequence).collect();
+    let mut running = inner.calls.begin(sequences.clone(), attempt);
     let content_type = headers[header::CONTENT_TYPE].to_str().unwrap().to_owned();
     inner.bodies.lock().unwrap().push(Body { content_type, events });
-    tokio::time::sleep(inner.time).await;
-    running.end = End::Done;
+    let (time, status) = (inner.behaviour)(&sequences, attempt);
+    tokio::time::sleep(time).await;
+    running.end = if status.is_success() { End::Done } else { End::Failed };
     drop(running);
-    StatusCode::NO_CONTENT.into_response()
+    status.into_response()
 }
