@@ -97,7 +97,7 @@ enum Background {
 
 /// A handling that is over.
 struct Stopped {
-    keys: Vec<String>,
+    messages: Option<Arc<[Message]>>,
     took: Duration,
 }
 
@@ -133,8 +133,8 @@ pub(crate) struct Driver<H> {
     unparked: Option<(u64, Box<Message>)>,
     running: Option<Running>,
     running_since: Duration,
-    /// Of the messages whose handler runs.
-    running_keys: Vec<String>,
+    /// What the handler that runs was given.
+    running_with: Option<Arc<[Message]>>,
     /// When the present event happened: the clock is read once for each.
     now: Duration,
     background: (mpsc::UnboundedSender<Background>, mpsc::UnboundedReceiver<Background>),
@@ -186,7 +186,7 @@ impl<H: BatchHandler> Driver<H> {
             unparked: None,
             running: None,
             running_since: Duration::ZERO,
-            running_keys: Vec::new(),
+            running_with: None,
             now: Duration::ZERO,
             background: mpsc::unbounded_channel(),
             heard: now,
@@ -323,15 +323,16 @@ impl<H: BatchHandler> Driver<H> {
     fn stopped_running(&mut self) -> Stopped {
         self.running = None;
         let took = self.start.elapsed().saturating_sub(self.running_since);
-        Stopped { keys: mem::take(&mut self.running_keys), took }
+        Stopped { messages: self.running_with.take(), took }
     }
 
     /// How long the handler did run; its keys have had that time.
     fn count(&self, stopped: &Stopped) -> Duration {
         // Nobody knows more than that the messages of a batch took so long together.
-        let each = stopped.took / u32::try_from(stopped.keys.len()).unwrap_or(u32::MAX).max(1);
-        for key in &stopped.keys {
-            self.hot.add(self.start + self.now, key, each);
+        let messages = stopped.messages.as_deref().unwrap_or_default();
+        let each = stopped.took / u32::try_from(messages.len()).unwrap_or(u32::MAX).max(1);
+        for message in messages {
+            self.hot.add(self.start + self.now, &message.key(), each);
         }
         stopped.took
     }

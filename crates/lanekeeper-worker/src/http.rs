@@ -155,16 +155,4 @@ fn words(error: &dyn std::error::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_address_that_cannot_be_a_handlers_is_refused_by_name() {
-        for url in ["", "handler", "https://127.0.0.1:8080/", "http://", "/path", "http://a b/"] {
-            let error = HttpHandler::new(url).unwrap_err();
-            assert!(error.to_string().contains(&format!("'{url}'")), "{error}");
-        }
-        assert_eq!(HttpHandler::new("http://127.0.0.1:8080/in").unwrap().address, "127.0.0.1:8080");
-        assert_eq!(HttpHandler::new("http://localhost").unwrap().address, "localhost:80");
-    }
-}
+mod tests;

@@ -1,6 +1,6 @@
 //! One effect of the lane, done; one note of the lane, counted and logged.
 
-use std::{slice, sync::Arc, time::Duration};
+use std::{iter, slice, sync::Arc, time::Duration};
 
 use lanekeeper_core::{
     aside::Kind,
@@ -178,22 +178,16 @@ impl<H: BatchHandler> Driver<H> {
 
     async fn call(&mut self, first: Message, with: Vec<Message>) {
         let handler = Arc::clone(&self.handler);
-        if first.is_of_batches() {
-            let mut messages = with;
-            messages.insert(0, first);
-            self.begin(&messages).await;
-            self.running = Some(Box::pin(async move { handler.handle_batch(&messages).await }));
-        } else {
-            self.begin(slice::from_ref(&first)).await;
-            self.running = Some(Box::pin(async move { handler.handle(&first).await }));
-        }
-    }
-
-    /// Notes what the handler is given.
-    async fn begin(&mut self, messages: &[Message]) {
-        self.begin_entries(messages).await;
+        let messages: Arc<[Message]> = iter::once(first).chain(with).collect();
+        self.begin_entries(&messages).await;
         self.running_since = self.now;
-        self.running_keys.extend(messages.iter().map(Message::key));
+        self.running_with = Some(Arc::clone(&messages));
+        self.running = Some(Box::pin(async move {
+            match &*messages {
+                [message] if !message.is_of_batches() => handler.handle(message).await,
+                batch => handler.handle_batch(batch).await,
+            }
+        }));
     }
 
     async fn begin_entries(&mut self, messages: &[Message]) {
