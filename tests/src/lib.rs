@@ -15,6 +15,7 @@ pub mod helm;
 pub mod images;
 pub mod journal;
 pub mod kubectl;
+pub mod lane;
 pub mod postgres;
 pub mod proxy;
 pub mod server;

@@ -69,6 +69,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 - apiGroups: [apps]
   resources: [deployments]
   verbs: [get, list, watch, create, patch, delete]
+# And a disruption budget, where lanes have standbys.
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, delete]
 # Whether workers run, and whether one that held a message has ended.
 - apiGroups: [""]
   resources: [pods]

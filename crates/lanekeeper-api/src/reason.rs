@@ -156,6 +156,10 @@ reasons! {
     DeploymentConflict,
     /// The API server refused a Deployment of the set; the message has its words, usually about `spec.worker.podTemplate`.
     DeploymentRefused,
+    /// A `PodDisruptionBudget` of the name that the set needs for a lane with standbys belongs to someone else. Lanes and workers go on without it.
+    DisruptionBudgetConflict,
+    /// The API server refused a `PodDisruptionBudget` of the set; the message has its words. Lanes and workers go on without it.
+    DisruptionBudgetRefused,
 
     // Events only.
     /// The stream was created.
@@ -182,6 +186,12 @@ reasons! {
     DeploymentRepaired,
     /// A Deployment without a partition was deleted.
     DeploymentDeleted,
+    /// The disruption budget of a lane with standbys was created.
+    DisruptionBudgetCreated,
+    /// A disruption budget was changed back; the message names the fields.
+    DisruptionBudgetRepaired,
+    /// A disruption budget was deleted: its lane has no standbys any more, or is gone.
+    DisruptionBudgetDeleted,
 }
 
 impl fmt::Display for Reason {

@@ -1,12 +1,13 @@
-//! Builds the Deployment of one partition from a checked specification: pure, no I/O, and it cannot fail.
+//! Builds the Deployment of one partition, and the disruption budget of its pods, from a checked specification: pure,
+//! no I/O, and it cannot fail.
 //!
 //! The pod template is a person's own JSON and stays JSON: read into types it would lose every misspelt field
 //! without a word, while the API server names it. Nothing of the lane itself is in the pod: workers follow their
 //! assignment, so that a change of a lane's settings restarts nothing.
 //!
-//! There is no disruption budget. A drain evicts one worker, a standby takes over or its successor starts elsewhere, and
-//! the lane goes on where it stood; a budget of one pod could only block drains, and one over several partitions
-//! protects nothing that the partitions share.
+//! A lane with standbys has a disruption budget of one pod, so that drains do not take the owner and those who would take
+//! over together. A lane of one pod has none, as it could only block drains; and one over several partitions would
+//! protect nothing that the partitions share.
 
 mod container;
 mod pod;
@@ -20,7 +21,7 @@ use crate::{digest::digest, labels};
 /// Beside the handler's own time: settling the message in hand and leaving the lane.
 pub const GRACE_SECONDS: u64 = 15;
 
-/// What the Deployments of a set are made of.
+/// What the Deployments and disruption budgets of a set are made of.
 #[derive(Debug, Clone, Copy)]
 pub struct Blueprint<'a> {
     /// What is asked for.
@@ -41,19 +42,7 @@ pub fn deployment(blueprint: &Blueprint<'_>, partition: u32) -> Value {
     let mut deployment = json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {
-            "name": set.deployment(partition),
-            "namespace": set.namespace,
-            "labels": labels::labels(set, partition),
-            "ownerReferences": [{
-                "apiVersion": "lanekeeper.dev/v1alpha1",
-                "kind": "OrderedPartitionSet",
-                "name": set.name,
-                "uid": blueprint.uid,
-                "controller": true,
-                "blockOwnerDeletion": true,
-            }],
-        },
+        "metadata": metadata(blueprint, partition),
         "spec": {
             "revisionHistoryLimit": 2,
             "selector": {"matchLabels": labels::selector(set, partition)},
@@ -68,9 +57,50 @@ pub fn deployment(blueprint: &Blueprint<'_>, partition: u32) -> Value {
     if standbys > 0 {
         deployment["spec"]["replicas"] = json!(1 + standbys);
     }
-    let hash = digest(&deployment);
-    deployment["metadata"]["annotations"] = json!({labels::APPLIED: hash});
-    deployment
+    with_hash(deployment)
+}
+
+/// Whether the lanes of a set have disruption budgets.
+pub fn has_disruption_budgets(set: &Validated) -> bool {
+    set.worker.standbys > 0
+}
+
+/// The disruption budget of one partition's pods, complete with the hash of itself.
+pub fn disruption_budget(blueprint: &Blueprint<'_>, partition: u32) -> Value {
+    with_hash(json!({
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata(blueprint, partition),
+        "spec": {
+            "maxUnavailable": 1,
+            "selector": {"matchLabels": labels::selector(&blueprint.set.name, partition)},
+            // A pod that is not ready has no lane to lose: a handler that never starts must not block drains.
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    }))
+}
+
+fn metadata(blueprint: &Blueprint<'_>, partition: u32) -> Value {
+    let set = &blueprint.set.name;
+    json!({
+        "name": set.deployment(partition),
+        "namespace": set.namespace,
+        "labels": labels::labels(set, partition),
+        "ownerReferences": [{
+            "apiVersion": "lanekeeper.dev/v1alpha1",
+            "kind": "OrderedPartitionSet",
+            "name": set.name,
+            "uid": blueprint.uid,
+            "controller": true,
+            "blockOwnerDeletion": true,
+        }],
+    })
+}
+
+fn with_hash(mut object: Value) -> Value {
+    let hash = digest(&object);
+    object["metadata"]["annotations"] = json!({labels::APPLIED: hash});
+    object
 }
 
 #[cfg(test)]

@@ -17,8 +17,16 @@ use kube::{
 use lanekeeper_api::OrderedPartitionSet;
 
 use crate::{
-    aside::GivenUp, connections::Connections, deployments::Settled, events::Events, fences::Fences,
-    holders::Ends, metrics::Metrics, retries::Retries, settings::Settings, watches::Watches,
+    aside::GivenUp,
+    children::{Kind, Settled},
+    connections::Connections,
+    events::Events,
+    fences::Fences,
+    holders::Ends,
+    metrics::Metrics,
+    retries::Retries,
+    settings::Settings,
+    watches::Watches,
 };
 
 /// How long one request to NATS may take.
@@ -49,7 +57,7 @@ pub struct Context {
     pub checkpoints: Checkpoints,
     /// Failures in a row.
     pub retries: Retries,
-    /// How Deployments look after they were applied.
+    /// How Deployments and disruption budgets look after they were applied.
     pub settled: Settled,
     /// Events.
     pub events: Events,
@@ -119,8 +127,20 @@ pub struct Caches {
     pub sets: Store<Guarded>,
     /// Deployments that the operator made, raw.
     pub deployments: Store<DynamicObject>,
+    /// Disruption budgets that the operator made, raw.
+    pub budgets: Store<DynamicObject>,
     /// Pods of workers, without what is not looked at.
     pub pods: Store<Pod>,
+}
+
+impl Caches {
+    /// Those of one kind.
+    pub fn children(&self, kind: Kind) -> &Store<DynamicObject> {
+        match kind {
+            Kind::Deployment => &self.deployments,
+            Kind::DisruptionBudget => &self.budgets,
+        }
+    }
 }
 
 /// A [`Context`] with the caches of where a set was found.

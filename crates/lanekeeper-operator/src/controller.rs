@@ -1,6 +1,6 @@
 //! Which set is looked at, and when: watches, triggers, bounded concurrency.
 //!
-//! A set is looked at when its specification, its Deployments or its workers change in a way that matters, when a worker
+//! A set is looked at when its specification, its Deployments, their disruption budgets or its workers change in a way that matters, when a worker
 //! wrote to NATS, when a pass asked for it, and at the resync. Its own status writes wake nobody.
 
 mod changes;
@@ -31,8 +31,9 @@ use lanekeeper_core::names::SetName;
 use tokio::sync::broadcast::{self, error::RecvError};
 
 use crate::{
+    children::Kind,
     context::{Caches, Context, Guarded, Scope},
-    deployments, labels, reconcile,
+    labels, reconcile,
 };
 use changes::Changes;
 
@@ -48,13 +49,16 @@ pub async fn run(
     end: impl Future<Output = ()> + Send + 'static,
 ) {
     let (sets, sets_writer) = reflector::store();
-    let deployments_writer = Writer::new(deployments::resource());
+    let deployments_writer = Writer::new(Kind::Deployment.resource());
+    let budgets_writer = Writer::new(Kind::DisruptionBudget.resource());
     let (pods, pods_writer) = reflector::store();
-    let caches = Caches { sets: sets.clone(), deployments: deployments_writer.as_reader(), pods };
+    let (deployments, budgets) = (deployments_writer.as_reader(), budgets_writer.as_reader());
+    let caches = Caches { sets: sets.clone(), deployments, budgets, pods };
     let client = &context.client;
     let triggers: Vec<Requests> = vec![
         sets_changed(client, namespace.as_deref(), sets_writer, Arc::clone(&context)),
-        deployments_changed(client, namespace.as_deref(), deployments_writer),
+        children_changed(Kind::Deployment, client, namespace.as_deref(), deployments_writer),
+        children_changed(Kind::DisruptionBudget, client, namespace.as_deref(), budgets_writer),
         pods_changed(client, namespace.as_deref(), pods_writer, Arc::clone(&context)),
         keys_written(namespace.clone(), context.watches.subscribe()),
     ];
@@ -81,7 +85,8 @@ pub async fn run(
 
 /// One pass in a task of its own: a defect that it meets there ends this pass and no other.
 async fn pass(set: Arc<Guarded>, scope: Arc<Scope>) -> Result<Action, Infallible> {
-    // Caches that are not filled yet would show a set without Deployments.
+    // Caches that are not filled yet would show a set without Deployments. Disruption budgets decide nothing: each that
+    // the cache does not know is asked for, and an operator without the right to list them does the rest all the same.
     let ready = async {
         let deployments = scope.caches.deployments.wait_until_ready().await;
         deployments.and(scope.caches.pods.wait_until_ready().await)
@@ -123,8 +128,13 @@ fn sets_changed(
     })
 }
 
-fn deployments_changed(client: &Client, namespace: Option<&str>, writer: Writer<DynamicObject>) -> Requests {
-    let resource = deployments::resource();
+fn children_changed(
+    kind: Kind,
+    client: &Client,
+    namespace: Option<&str>,
+    writer: Writer<DynamicObject>,
+) -> Requests {
+    let resource = kind.resource();
     let api: Api<DynamicObject> = match namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
@@ -132,16 +142,20 @@ fn deployments_changed(client: &Client, namespace: Option<&str>, writer: Writer<
     let mut changes = Changes::default();
     let events = watcher(api, of_workers())
         .default_backoff()
-        .modify(|deployment| deployment.managed_fields_mut().clear())
+        .modify(|child| child.managed_fields_mut().clear())
         .reflect(writer);
-    requests("Deployments", events, move |event| {
-        let (deployment, gone) = object(event)?;
+    let (what, state): (_, fn(&DynamicObject) -> _) = match kind {
+        Kind::Deployment => ("Deployments", changes::of_deployment),
+        Kind::DisruptionBudget => ("disruption budgets", changes::of_budget),
+    };
+    requests(what, events, move |event| {
+        let (child, gone) = object(event)?;
         if gone {
-            changes.forget(deployment.uid().as_deref());
-        } else if !changes.is_news(deployment.uid(), &changes::of_deployment(&deployment)) {
+            changes.forget(child.uid().as_deref());
+        } else if !changes.is_news(child.uid(), &state(&child)) {
             return None;
         }
-        related(deployment.namespace(), deployment.labels().get(labels::SET))
+        related(child.namespace(), child.labels().get(labels::SET))
     })
 }
 

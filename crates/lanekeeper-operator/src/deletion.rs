@@ -16,8 +16,8 @@ use lanekeeper_api::{OrderedPartitionSet, reason::Reason, spec::DeletionPolicy};
 use serde_json::{Value, json};
 
 use crate::{
+    children::{Children, Kind},
     context::{Guarded, Scope},
-    deployments::Deployments,
     failure::{About, Failure, words},
     labels,
     metrics::{KubernetesWrite, PassResult},
@@ -97,17 +97,11 @@ pub async fn pass(scope: &Scope, set: &OrderedPartitionSet) -> (PassResult, Acti
 /// Whether the set may go.
 async fn end(pass: &mut Pass<'_>) -> Result<bool, Failure> {
     let (scope, set) = (pass.scope, pass.set);
-    let context = &scope.context;
     let namespace = set.namespace().unwrap_or_default();
     let uid = pass.uid.clone();
-    let deployments = Deployments::new(
-        &context.client,
-        &scope.caches.deployments,
-        &context.settled,
-        &context.metrics,
-        (&namespace, &uid),
-    );
-    deployments.delete_all_but(|_| false, &mut pass.news).await?;
+    for kind in [Kind::Deployment, Kind::DisruptionBudget] {
+        Children::new(scope, kind, (&namespace, &uid)).delete_all_but(|_| false, &mut pass.news).await?;
+    }
     tell_of_parked(pass);
     match set.spec.deletion_policy {
         DeletionPolicy::Retain => Ok(true),

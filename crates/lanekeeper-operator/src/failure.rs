@@ -15,7 +15,7 @@ pub enum About {
     Stream,
     /// Bucket, record, consumers.
     Lanes,
-    /// Deployments.
+    /// Deployments and disruption budgets.
     Workers,
 }
 

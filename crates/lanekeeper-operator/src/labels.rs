@@ -26,7 +26,7 @@ pub const NAME: &str = "app.kubernetes.io/name";
 /// The value of [`NAME`].
 pub const WORKER: &str = "lanekeeper-worker";
 
-/// All labels of the Deployment and the pods of one partition.
+/// All labels of the Deployment, the disruption budget and the pods of one partition.
 pub fn labels(set: &SetName, partition: u32) -> Map<String, Value> {
     let mut labels = selector(set, partition);
     labels.insert(NAME.into(), json!(WORKER));

@@ -55,6 +55,10 @@ pub enum KubernetesWrite {
     ApplyDeployment,
     /// A Deployment was deleted.
     DeleteDeployment,
+    /// A disruption budget was applied.
+    ApplyDisruptionBudget,
+    /// A disruption budget was deleted.
+    DeleteDisruptionBudget,
     /// A status was written.
     Status,
     /// A finalizer was added or removed.
@@ -67,6 +71,8 @@ impl KubernetesWrite {
         match self {
             Self::ApplyDeployment => "apply_deployment",
             Self::DeleteDeployment => "delete_deployment",
+            Self::ApplyDisruptionBudget => "apply_disruption_budget",
+            Self::DeleteDisruptionBudget => "delete_disruption_budget",
             Self::Status => "status",
             Self::Finalizer => "finalizer",
         }

@@ -20,9 +20,9 @@ use lanekeeper_core::{names::SetName, plan, record::Owner};
 
 use crate::{
     build::Blueprint,
+    children::{Children, Kind},
     context::{Guarded, Scope},
     deletion,
-    deployments::Deployments,
     events::News,
     failure::{About, Failure},
     labels,
@@ -91,13 +91,8 @@ impl<'a> Pass<'a> {
         let namespace = validated.name.namespace.clone();
         let uid = self.uid.clone();
         let context = &self.scope.context;
-        let deployments = Deployments::new(
-            &context.client,
-            &self.scope.caches.deployments,
-            &context.settled,
-            &context.metrics,
-            (&namespace, &uid),
-        );
+        let deployments = Children::new(self.scope, Kind::Deployment, (&namespace, &uid));
+        let budgets = Children::new(self.scope, Kind::DisruptionBudget, (&namespace, &uid));
         let lanes = self.lanes(&validated, &wanted, &deployments).await;
         if let Err(failure) = &lanes
             && failure.reason == Reason::StreamChanged
@@ -112,7 +107,7 @@ impl<'a> Pass<'a> {
             worker_pull_policy: &context.settings.worker_pull_policy,
             bucket: &context.settings.bucket,
         };
-        self.workers(&blueprint, &deployments, lanes.is_ok()).await;
+        self.workers(&blueprint, &deployments, &budgets, lanes.is_ok()).await;
         lanes
     }
 

@@ -8,6 +8,9 @@
 // What it does with a departure is to write it into a journal, and to answer
 // only once it is written. The journal records every handling, repeats too, so
 // that whoever reads it can judge the order without trusting this program.
+//
+// With the argument "lines" there is no server: the lane starts the program
+// itself (handler.exec) and gives it each departure as a line.
 package main
 
 import (
@@ -29,13 +32,36 @@ import (
 const stopWithin = 10 * time.Second
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "lines" {
+		// The standard output is for answers.
+		slog.SetDefault(slog.New(slog.NewJSONHandler(os.Stderr, nil)))
+		exitWith(runLines(os.Getenv))
+		return
+	}
 	slog.SetDefault(slog.New(slog.NewJSONHandler(os.Stdout, nil)))
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	if err := run(ctx, os.Getenv); err != nil {
+	exitWith(run(ctx, os.Getenv))
+}
+
+func exitWith(err error) {
+	if err != nil {
 		slog.Error("the handler stopped", "error", err.Error())
 		os.Exit(1)
 	}
+}
+
+// runLines handles what comes on the standard input.
+func runLines(environment func(string) string) error {
+	config, err := readConfig(environment)
+	if err != nil {
+		return err
+	}
+	journal, err := openJournal(config.journal)
+	if err != nil {
+		return err
+	}
+	return errors.Join(serveLines(os.Stdin, os.Stdout, journal, config.pod, config.work), journal.Close())
 }
 
 // run serves until the context ends, then finishes what is in hand.

@@ -7,7 +7,7 @@ use std::{
     collections::BTreeMap,
     net::{Ipv4Addr, SocketAddr},
     os::unix::process::ExitStatusExt,
-    path::PathBuf,
+    path::{self, PathBuf},
     process::{Command, Stdio},
     time::Duration,
 };
@@ -28,7 +28,7 @@ use super::{
     ground::{Ground, STREAM},
     history::{Behaviour, History, Recorder},
 };
-use crate::wait_until;
+use crate::{lane, wait_until};
 
 /// Longer than any handling of a run.
 const END: Duration = Duration::from_secs(60);
@@ -198,20 +198,14 @@ impl Pool {
         Body::Task { stop, task, status }
     }
 
-    fn process(&self, program: &PathBuf, partition: u32, name: &str) -> Child {
+    fn process(&self, program: &path::Path, partition: u32, name: &str) -> Child {
         let (address, _) = self.handler.as_ref().expect("processes have a handler");
-        tokio::process::Command::new(program)
+        let servers = self.ground.servers.join(",");
+        lane::program(program, &self.ground.wanted.set, name, STREAM, &servers)
             .args(["--admin-address", "127.0.0.1:0"])
-            .env_clear()
-            .env("LANEKEEPER_NAMESPACE", &self.ground.wanted.set.namespace)
-            .env("LANEKEEPER_SET", &self.ground.wanted.set.name)
             .env("LANEKEEPER_PARTITION", partition.to_string())
-            .env("LANEKEEPER_POD", name)
-            .env("LANEKEEPER_STREAM", STREAM)
-            .env("LANEKEEPER_NATS_SERVERS", self.ground.servers.join(","))
             .env("LANEKEEPER_HANDLER_URL", format!("http://{address}/{name}"))
             .stderr(Stdio::null())
-            .kill_on_drop(true)
             .spawn()
             .expect("the worker can be started")
     }

@@ -44,7 +44,7 @@ async fn a_lane_process_killed_in_the_middle_goes_on_in_its_pod() {
     let variables = [format!("LANEKEEPER_POD={victim}"), format!("LANEKEEPER_NAMESPACE={}", story.namespace)];
     process::kill(process::find(&variables, "lanekeeper-work").expect("the pod has a lane"));
     wait_until(PODS, "the lane to be started again", || async {
-        let restarts = restarts_of_lane(&story, &victim).await;
+        let restarts = story.restarts_of_lane(&victim).await;
         if restarts > 0 { Ok(()) } else { Err("it was not") }
     })
     .await;
@@ -71,13 +71,6 @@ async fn a_worker_deployment_deleted_by_hand_comes_back_and_nothing_is_lost() {
     let report = story.wait_for_all_in_order().await;
     println!("deployment deleted: {} repeats", report.repeats);
     story.wait_until_ready().await;
-}
-
-async fn restarts_of_lane(story: &Story, pod: &str) -> u64 {
-    let pods = story.workers().await;
-    let found = pods.iter().find(|one| one["metadata"]["name"] == pod);
-    let statuses = found.and_then(|one| one["status"]["containerStatuses"].as_array());
-    statuses.into_iter().flatten().filter_map(|one| one["restartCount"].as_u64()).sum()
 }
 
 /// The longest time in which a partition that had work handled nothing.

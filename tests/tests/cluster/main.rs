@@ -16,6 +16,7 @@ mod machine;
 mod nats_down;
 mod plugin;
 mod process;
+mod programs;
 mod rig;
 mod rollouts;
 mod siblings;

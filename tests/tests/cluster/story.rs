@@ -145,6 +145,14 @@ impl Story {
             .to_owned()
     }
 
+    /// How often containers of a pod were started again, beside those that outlive the lane.
+    pub(crate) async fn restarts_of_lane(&self, pod: &str) -> u64 {
+        let pods = self.workers().await;
+        let found = pods.iter().find(|one| one["metadata"]["name"] == pod);
+        let statuses = found.and_then(|one| one["status"]["containerStatuses"].as_array());
+        statuses.into_iter().flatten().filter_map(|one| one["restartCount"].as_u64()).sum()
+    }
+
     /// The set's name for what it has in NATS.
     pub(crate) fn set_name(&self) -> SetName {
         SetName::new(&self.namespace, SET)

@@ -6,7 +6,7 @@ use lanekeeper_tests::wait_until;
 use serde_json::json;
 
 use crate::{
-    flowing::{Journal, Workers, keep_publishing},
+    flowing::{self, Journal, Workers, keep_publishing},
     rig::{DEADLINE, Rig},
 };
 
@@ -28,7 +28,7 @@ async fn in_order_through_changes(name: &str, retention: &str) {
     // Long enough for messages to be in hand when lanes change.
     let workers =
         Workers::start(&rig, MOST_PARTITIONS, &journal, |_| (Duration::from_millis(2), Ok(()))).await;
-    let (stop, publisher) = keep_publishing(&rig, KEYS, BACKLOG, &journal).await;
+    let publisher = keep_publishing(&rig, KEYS, BACKLOG, &journal).await;
     for partitions in CHANGES {
         rig.patch("orders", json!({"spec": {"partitions": partitions}})).await;
         rig.wait_condition("orders", "Rescaling", "False/Settled").await;
@@ -38,13 +38,10 @@ async fn in_order_through_changes(name: &str, retention: &str) {
         wait_until(DEADLINE, "the lanes to handle messages", || async { journal.handled() > before + 200 })
             .await;
     }
-    let _ = stop.send(());
-    let published = publisher.await.unwrap();
-    journal.wait_for_all(KEYS, published).await;
-    workers.stop().await;
-    operator.stop().await;
+    let published = publisher.stop().await;
+    let repeats = flowing::end(operator, workers, &journal, KEYS, published).await;
     // A repeat of a completed message is allowed, but nothing here gives a reason for one.
-    assert_eq!(journal.repeats(published), 0);
+    assert_eq!(repeats, 0);
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use lanekeeper_worker::HandlerError;
 use serde_json::{Value, json};
 
 use crate::{
-    flowing::{Journal, Workers, keep_publishing, publish},
+    flowing::{self, Journal, Workers, keep_publishing, publish},
     rig::{DEADLINE, Rig},
 };
 
@@ -57,10 +57,7 @@ async fn a_set_that_is_behind_grows_and_every_key_goes_on_where_it_was() {
     })
     .await;
     assert!(journal.handled() < KEYS * EACH, "the backlog was not worked off first");
-    journal.wait_for_all(KEYS, EACH).await;
-    workers.stop().await;
-    operator.stop().await;
-    assert_eq!(journal.repeats(EACH), 0);
+    assert_eq!(flowing::end(operator, workers, &journal, KEYS, EACH).await, 0);
 }
 
 /// P29.
@@ -89,9 +86,7 @@ async fn a_set_shrinks_with_a_backlog_while_nats_and_the_operator_are_killed() {
     assert_eq!(rig.stream("ORDERS").await.unwrap().created, created, "the stream is the same");
     assert_eq!(rig.deployment_names().await, ["orders-0", "orders-1"]);
     assert_eq!(rig.consumers("ORDERS").await.len(), 2);
-    workers.stop().await;
-    operator.stop().await;
-    let repeats = journal.repeats(50);
+    let repeats = flowing::end(operator, workers, &journal, KEYS, 50).await;
     // What was in hand when the server was killed: at most one message of each of the lanes before and after.
     assert!(repeats <= 10, "{repeats} repeats");
 }
@@ -103,7 +98,7 @@ async fn a_number_that_goes_back_and_forth_while_operators_are_killed_breaks_not
     rig.wait_lanes("orders").await;
     let journal = Journal::default();
     let workers = Workers::start(&rig, 8, &journal, taking(3)).await;
-    let (stop, publisher) = keep_publishing(&rig, KEYS, 200, &journal).await;
+    let publisher = keep_publishing(&rig, KEYS, 200, &journal).await;
     for (index, partitions) in [8, 4, 7, 3, 8, 1, 5, 2, 6, 4, 8, 3].into_iter().enumerate() {
         rig.patch("orders", json!({"spec": {"partitions": partitions}})).await;
         // The next number comes before this change has ended.
@@ -119,12 +114,9 @@ async fn a_number_that_goes_back_and_forth_while_operators_are_killed_breaks_not
     }
     rig.wait_condition("orders", "Rescaling", "False/Settled").await;
     assert_eq!(rig.open_partitions("orders").await, [0, 1, 2]);
-    let _ = stop.send(());
-    let published = publisher.await.unwrap();
-    journal.wait_for_all(KEYS, published).await;
-    workers.stop().await;
-    operator.stop().await;
-    assert_eq!(journal.repeats(published), 0);
+    let published = publisher.stop().await;
+    let repeats = flowing::end(operator, workers, &journal, KEYS, published).await;
+    assert_eq!(repeats, 0);
 }
 
 #[tokio::test]
@@ -173,9 +165,7 @@ async fn a_lane_blocked_at_a_message_is_split_and_merged_and_only_the_keys_behin
     cured.store(true, Ordering::SeqCst);
     journal.wait_for_all(KEYS, 10).await;
     rig.wait_condition("orders", "Blocked", "False/NoneBlocked").await;
-    workers.stop().await;
-    operator.stop().await;
-    assert_eq!(journal.repeats(10), 0);
+    assert_eq!(flowing::end(operator, workers, &journal, KEYS, 10).await, 0);
 }
 
 /// P37.
@@ -196,9 +186,7 @@ async fn a_consumer_deleted_under_its_worker_is_succeeded_and_the_worker_goes_on
     rig.wait_lanes("orders").await;
     let successor = rig.assignment("orders", 1).await.unwrap();
     assert_ne!(successor.consumer, first, "a name is never used again");
-    workers.stop().await;
-    operator.stop().await;
-    let repeats = journal.repeats(50);
+    let repeats = flowing::end(operator, workers, &journal, KEYS, 50).await;
     println!("{repeats} repeats after the consumer was deleted");
     // What a lane of 5 ms handles between two notes of its floor, which are one resync apart, with room.
     assert!(repeats <= 400, "{repeats} repeats");

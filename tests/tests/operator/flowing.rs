@@ -14,7 +14,7 @@ use lanekeeper_tests::{controlplane::ControlPlane, wait_until};
 use lanekeeper_worker::{HandlerError, Message, Worker, handler};
 use tokio::{sync::oneshot, task::JoinHandle};
 
-use crate::rig::{DEADLINE, Rig};
+use crate::rig::{DEADLINE, Operator, Rig};
 
 /// Numbers in the order in which each key's messages were completed.
 #[derive(Clone, Default)]
@@ -144,14 +144,37 @@ pub(crate) async fn publish(rig: &Rig, keys: u64, count: u64) {
     }
 }
 
-/// Publishes numbered messages of all keys until it is told to stop, never more than `backlog` ahead of the workers; how
-/// many each key has.
-pub(crate) async fn keep_publishing(
-    rig: &Rig,
-    keys: u64,
-    backlog: u64,
+/// Publishes until it is told to stop.
+pub(crate) struct Publisher {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<u64>,
+}
+
+impl Publisher {
+    /// How many messages each key has.
+    pub(crate) async fn stop(self) -> u64 {
+        let _ = self.stop.send(());
+        self.task.await.unwrap()
+    }
+}
+
+/// The end of a story: everything that was published of each key is handled, in order, and workers and operator end. The
+/// number of repeats.
+pub(crate) async fn end(
+    operator: Operator,
+    workers: Workers,
     journal: &Journal,
-) -> (oneshot::Sender<()>, JoinHandle<u64>) {
+    keys: u64,
+    published: u64,
+) -> usize {
+    journal.wait_for_all(keys, published).await;
+    workers.stop().await;
+    operator.stop().await;
+    journal.repeats(published)
+}
+
+/// Publishes numbered messages of all keys, never more than `backlog` ahead of the workers.
+pub(crate) async fn keep_publishing(rig: &Rig, keys: u64, backlog: u64, journal: &Journal) -> Publisher {
     let context = async_nats::jetstream::new(rig.nats.client().await);
     let journal = journal.clone();
     let (stop, mut stopped) = oneshot::channel::<()>();
@@ -167,5 +190,5 @@ pub(crate) async fn keep_publishing(
         }
         number
     });
-    (stop, task)
+    Publisher { stop, task }
 }

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "the helpers of tests fail by panicking, as tests do")]
 
 mod accounts;
+mod budgets;
 mod create;
 mod cut_off;
 mod dead_letters;

@@ -12,7 +12,7 @@ use lanekeeper_tests::wait_until;
 use serde_json::json;
 
 use crate::{
-    flowing::{Journal, Workers, keep_publishing},
+    flowing::{self, Journal, Workers, keep_publishing},
     rig::{DEADLINE, Rig},
 };
 
@@ -70,7 +70,7 @@ async fn a_change_between_pin_and_lease_hands_every_lane_over_in_order() {
     rig.wait_lanes("orders").await;
     let journal = Journal::default();
     let workers = Workers::start(&rig, PARTITIONS, &journal, |_| (Duration::from_millis(2), Ok(()))).await;
-    let (stop, publisher) = keep_publishing(&rig, KEYS, BACKLOG, &journal).await;
+    let publisher = keep_publishing(&rig, KEYS, BACKLOG, &journal).await;
     let mut before = wait_all(&rig, PARTITIONS, Ownership::Pin).await;
     for (word, ownership) in
         [("Lease", Ownership::Lease), ("Pin", Ownership::Pin), ("Lease", Ownership::Lease)]
@@ -98,12 +98,9 @@ async fn a_change_between_pin_and_lease_hands_every_lane_over_in_order() {
             wait_all(&rig, PARTITIONS, Ownership::Lease).await;
         }
     }
-    let _ = stop.send(());
-    let published = publisher.await.unwrap();
-    journal.wait_for_all(KEYS, published).await;
-    workers.stop().await;
-    operator.stop().await;
-    assert_eq!(journal.repeats(published), 0);
+    let published = publisher.stop().await;
+    let repeats = flowing::end(operator, workers, &journal, KEYS, published).await;
+    assert_eq!(repeats, 0);
 }
 
 #[tokio::test]

@@ -84,7 +84,8 @@ async fn a_limit_that_was_raised_by_hand_and_put_back_leaves_a_lane_that_goes_on
         wait_until(DEADLINE, "the first message to be in work", || async { stuck.begun() == [1] }).await;
         first.crash();
         let journal = Journal::default();
-        let next = Running::start(rig.builder(0).pod("b"), Script::taking(&journal, ms(0)));
+        // Not so fast that nobody sees it.
+        let next = Running::start(rig.builder(0).pod("b"), Script::taking(&journal, ms(10)));
         wait_until(DEADLINE, "more to be out", || async {
             let out = rig.consumer(&consumer).await.map_or(0, |found| found.ack_pending);
             (out > 40).then_some(()).ok_or(out)
@@ -241,8 +242,7 @@ async fn orders_for_messages_inside_a_running_batch_and_behind_it_are_followed_i
         // Until the lane has read them; whether it has decides nothing but what is tried here.
         tokio::time::sleep(ms(500)).await;
         open.send(true).unwrap();
-        let results = results(&rig).await;
-        let all: Vec<(String, OrderOutcome)> = results.into_iter().map(|one| (one.id, one.outcome)).collect();
+        results(&rig).await;
         rig.publish_many("k", 1).await;
         rig.wait_settled(&consumer).await;
         let missing: &[u64] = if fails { &[3, 8] } else { &[8] };
@@ -579,7 +579,7 @@ async fn garbage_from_a_program_of_batches_costs_attempts_and_no_order() {
 }
 
 #[tokio::test]
-async fn a_batch_of_64_mebibytes_is_one_request_and_memory_is_bounded() {
+async fn a_batch_of_64_mebibytes_is_one_request() {
     let mut rig = Rig::new().await;
     rig.settings.ack_wait_milliseconds = 30_000;
     let consumer = rig.open_with(Delivery::Batch { window: 64, most: 64, wait_milliseconds: 60_000 }).await;
@@ -597,12 +597,9 @@ async fn a_batch_of_64_mebibytes_is_one_request_and_memory_is_bounded() {
     }
     let (url, asked) = raw(Vec::new()).await;
     let worker = WorkerProcess::start(&rig, "a", &url).await;
-    let start = std::time::Instant::now();
     rig.wait_settled(&consumer).await;
     let asked = asked.lock().unwrap().clone();
-    let status = std::fs::read_to_string(format!("/proc/{}/status", worker.pid())).unwrap();
-    let peak = status.lines().find(|line| line.starts_with("VmHWM")).unwrap().to_owned();
-    assert_eq!(asked.concat().into_iter().collect::<BTreeSet<_>>(), up_to(128).into_iter().collect());
+    assert_eq!(asked, [up_to(64), (65..=128).collect()], "{}", worker.log());
 }
 
 #[tokio::test]

@@ -1,14 +1,9 @@
 //! Messages without attempts left: P01 with dead letters and with dropping, the breaker, and everything that can be wrong
 //! with the other stream.
 
-use std::time::Duration;
-
 use async_nats::{
     HeaderMap, HeaderValue,
-    jetstream::{
-        consumer::pull,
-        stream::{Config, DiscardPolicy},
-    },
+    jetstream::{consumer::pull, stream::Config},
 };
 use axum::http::StatusCode;
 use futures::StreamExt;
@@ -16,7 +11,7 @@ use lanekeeper_core::{
     aside as header,
     fence::Fence,
     journal::{Checker, Ending, Entry, Options},
-    record::{Blocked, BlockedBy, Breaker, ExhaustedPolicy},
+    record::{BlockedBy, Breaker, ExhaustedPolicy},
     stream::Retention,
 };
 use lanekeeper_tests::{LATEST, NatsServer, wait_until};
@@ -24,8 +19,9 @@ use lanekeeper_worker::{HandlerError, Message};
 
 use crate::{
     DEADLINE,
+    aside::{as_user, missing_then_full, stored, wait_blocked},
     journal::{End, Journal, Script},
-    process::{HttpScript, WorkerProcess},
+    process::HttpScript,
     rig::{Rig, Running, ms, share},
 };
 
@@ -46,13 +42,16 @@ async fn without_stream() -> Rig {
 
 async fn with_stream() -> Rig {
     let rig = without_stream().await;
-    make(&rig, Config::default()).await;
+    make(&rig).await;
     rig
 }
 
-async fn make(rig: &Rig, config: Config) {
-    let config = Config { name: DEAD.into(), subjects: vec![SUBJECT.into()], ..config };
-    rig.connection.context().create_stream(config).await.unwrap();
+fn config() -> Config {
+    Config { name: DEAD.into(), subjects: vec![SUBJECT.into()], ..Config::default() }
+}
+
+async fn make(rig: &Rig) {
+    rig.connection.context().create_stream(config()).await.unwrap();
 }
 
 /// A dead letter as it is stored.
@@ -81,30 +80,12 @@ async fn letters(rig: &Rig) -> Vec<Letter> {
     letters.collect().await
 }
 
-/// Waits until the lane stands at a message, for a reason whose words are given.
-pub(crate) async fn wait_blocked(rig: &Rig, pod: &str, by: BlockedBy, words: &str) -> Blocked {
-    wait_until(DEADLINE, "the lane to say why it stands", || async {
-        let report = rig.report(0, pod).await.ok_or("there is no report")?;
-        let blocked = report.blocked.ok_or("nothing is blocked")?;
-        if blocked.by == by && blocked.reason.contains(words) {
-            Ok(blocked)
-        } else {
-            Err(format!("{blocked:?}"))
-        }
-    })
-    .await
-}
-
 /// The first message always fails, everything else works.
 fn poison(journal: &Journal) -> Script {
     Script::new(journal, |message: &Message| {
         let fails = message.sequence() == 1;
         (ms(0), if fails { Err(HandlerError::retry("poison\nin two lines")) } else { Ok(()) })
     })
-}
-
-async fn stored(rig: &Rig) -> u64 {
-    lanekeeper_nats::observe::stream(&rig.connection, "ORDERS").await.unwrap().unwrap().messages
 }
 
 #[tokio::test]
@@ -210,31 +191,9 @@ async fn a_message_that_leaves_no_room_for_the_headers_stops_its_lane_and_says_s
 #[tokio::test]
 async fn a_stream_that_is_missing_or_full_stops_the_lane_until_it_is_there() {
     let rig = without_stream().await;
-    let consumer = rig.open().await;
-    rig.publish_many("k", 4).await;
-    let journal = Journal::default();
-    let worker = rig.start(Script::new(&journal, |message: &Message| {
-        let fails = message.sequence() < 3;
-        (ms(0), if fails { Err(HandlerError::permanent("422")) } else { Ok(()) })
-    }));
-    wait_blocked(&rig, "orders-0", BlockedBy::DeadLetter, "no stream takes subject").await;
-    // Longer than the message's deadline: it is kept alive.
-    tokio::time::sleep(Duration::from_millis(rig.settings.ack_wait_milliseconds + 1_000)).await;
-    assert_eq!(journal.begun(), [1], "the handler is not asked again");
-    let full = Config { max_messages: 1, discard: DiscardPolicy::New, ..Config::default() };
-    make(&rig, full.clone()).await;
-    let blocked = wait_blocked(&rig, "orders-0", BlockedBy::DeadLetter, "maximum messages exceeded").await;
-    assert_eq!((blocked.sequence, letters(&rig).await.len()), (2, 1));
-    let wider = Config { max_messages: 9, name: DEAD.into(), subjects: vec![SUBJECT.into()], ..full };
-    rig.connection.context().update_stream(wider).await.unwrap();
-    rig.wait_settled(&consumer).await;
-    assert_eq!(journal.story(), [(1, End::Failed), (2, End::Failed), (3, End::Done), (4, End::Done)]);
-    assert_eq!(letters(&rig).await.len(), 2);
-    wait_until(DEADLINE, "the report to be taken back", || async {
-        rig.report(0, "orders-0").await.is_some_and(|report| report.blocked.is_none())
-    })
-    .await;
-    worker.stop().await;
+    let count = async || letters(&rig).await.len();
+    let story = missing_then_full(&rig, BlockedBy::DeadLetter, config(), count).await;
+    assert_eq!(story, [(1, End::Failed), (2, End::Failed), (3, End::Done), (4, End::Done)]);
 }
 
 const ACCOUNTS: &str = r#"
@@ -245,22 +204,6 @@ accounts { APP { jetstream: enabled, users: [
   {user: mute, password: mute, permissions: {publish: {deny: ["lanekeeper.dlq.>"]}}}
 ] } }
 "#;
-
-/// The folder with a user's name and password.
-fn credentials(user: &str) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    for name in ["user", "password"] {
-        std::fs::write(folder.path().join(name), user).unwrap();
-    }
-    folder
-}
-
-async fn as_user(rig: &Rig, user: &str, handler: &HttpScript) -> WorkerProcess {
-    let folder = credentials(user);
-    let path = folder.keep();
-    let variables = [("LANEKEEPER_NATS_AUTH_DIR", path.to_str().unwrap())];
-    WorkerProcess::start_with(rig, "p", &handler.url(), &[], &variables).await
-}
 
 /// A set on a server with users of few rights, and a handler that refuses the first message.
 async fn with_users() -> (Rig, Journal, HttpScript) {
@@ -286,7 +229,7 @@ async fn a_worker_killed_before_the_dead_letter_is_stored_leaves_it_to_the_next_
     let first = as_user(&rig, "all", &handler).await;
     wait_blocked(&rig, "p", BlockedBy::DeadLetter, "no stream takes").await;
     first.kill().await;
-    make(&rig, Config::default()).await;
+    make(&rig).await;
     let second = as_user(&rig, "all", &handler).await;
     rig.wait_settled(&consumer).await;
     assert_eq!(journal.begun(), [1, 2], "the only attempt was made");
@@ -298,7 +241,7 @@ async fn a_worker_killed_before_the_dead_letter_is_stored_leaves_it_to_the_next_
 #[tokio::test]
 async fn a_worker_killed_between_the_dead_letter_and_the_acknowledgement_leaves_one_dead_letter() {
     let (rig, journal, handler) = with_users().await;
-    make(&rig, Config::default()).await;
+    make(&rig).await;
     let consumer = rig.open().await;
     rig.publish_many("k", 2).await;
     // Its acknowledgements are refused by the server, so it stays between the two.
@@ -316,7 +259,7 @@ async fn a_worker_killed_between_the_dead_letter_and_the_acknowledgement_leaves_
 #[tokio::test]
 async fn a_worker_that_may_not_publish_dead_letters_keeps_the_message_and_says_why() {
     let (rig, journal, handler) = with_users().await;
-    make(&rig, Config::default()).await;
+    make(&rig).await;
     rig.open().await;
     rig.publish_many("k", 2).await;
     let worker = as_user(&rig, "mute", &handler).await;
@@ -345,7 +288,7 @@ async fn a_lane_that_is_succeeded_while_it_stands_leaves_the_message_to_its_succ
         .api::<serde_json::Value>(&format!("CONSUMER.DELETE.ORDERS.{first}"), &serde_json::Value::Null)
         .await
         .unwrap();
-    make(&rig, Config::default()).await;
+    make(&rig).await;
     let second = rig.open_lane(share(0, 1), 2, None, Vec::new()).await;
     rig.wait_settled(&second).await;
     assert_eq!((letters(&rig).await.len(), journal.done()), (1, vec![2]));
@@ -355,7 +298,7 @@ async fn a_lane_that_is_succeeded_while_it_stands_leaves_the_message_to_its_succ
 #[tokio::test]
 async fn more_than_the_breaker_allows_stop_the_lane_also_over_a_restart_of_the_worker() {
     let mut rig = without_stream().await;
-    make(&rig, Config::default()).await;
+    make(&rig).await;
     rig.settings.on_exhausted = dead_letters(Breaker { max_exhausted: 2, window_seconds: 600 });
     let consumer = rig.open().await;
     rig.publish_many("k", 5).await;

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "the helpers of tests fail by panicking, as tests do")]
 
 mod adversity;
+mod aside;
 mod audited;
 mod batch;
 mod clocks;
@@ -28,6 +29,7 @@ mod release;
 mod rig;
 mod shutdown;
 mod stalled;
+mod standbys;
 mod vanishing;
 mod zombies;
 

@@ -24,9 +24,9 @@ use lanekeeper_worker::{HandlerError, Message};
 
 use crate::{
     DEADLINE,
-    dead_letters::wait_blocked,
+    aside::{as_user, missing_then_full, stored, wait_blocked},
     journal::{End, Journal, Script},
-    process::{HttpScript, WorkerProcess},
+    process::HttpScript,
     rig::{Rig, Running, ms, share},
 };
 
@@ -51,10 +51,13 @@ async fn with_stream() -> Rig {
     rig
 }
 
-pub(crate) async fn make(rig: &Rig) {
+fn config(rig: &Rig) -> Config {
     let subjects = vec![format!("{}.>", rig.set.park_prefix())];
-    let config = Config { name: PARK.into(), subjects, allow_direct: true, ..Config::default() };
-    rig.connection.context().create_stream(config).await.unwrap();
+    Config { name: PARK.into(), subjects, allow_direct: true, ..Config::default() }
+}
+
+pub(crate) async fn make(rig: &Rig) {
+    rig.connection.context().create_stream(config(rig)).await.unwrap();
 }
 
 /// The original sequences of what is parked, in the order of the park stream.
@@ -66,10 +69,6 @@ pub(crate) async fn parked(rig: &Rig) -> Vec<u64> {
         found.push(one.header(aside::SEQUENCE).unwrap().parse().unwrap());
     }
     found
-}
-
-async fn stored(rig: &Rig) -> u64 {
-    observe::stream(&rig.connection, "ORDERS").await.unwrap().unwrap().messages
 }
 
 /// What of this key fails for good until it is mended.
@@ -162,24 +161,12 @@ async fn the_next_worker_knows_what_is_parked_and_a_change_of_the_policy_unlocks
 }
 
 #[tokio::test]
-async fn a_park_that_is_missing_keeps_the_message_in_hand_until_it_is_there() {
+async fn a_park_that_is_missing_or_full_keeps_the_message_in_hand_until_it_is_there() {
     let rig = without_stream().await;
-    let consumer = rig.open().await;
-    for key in ["bad", "bad", "good"] {
-        rig.publish(key, "x").await;
-    }
-    let journal = Journal::default();
-    let worker = rig.start(Mended::default().script(&journal, "bad"));
-    let blocked = wait_blocked(&rig, "orders-0", BlockedBy::Park, "no stream takes subject").await;
-    assert_eq!((blocked.sequence, journal.begun()), (1, vec![1]));
-    make(&rig).await;
-    rig.wait_settled(&consumer).await;
-    assert_eq!((journal.begun(), parked(&rig).await), (vec![1, 3], vec![1, 2]));
-    wait_until(DEADLINE, "the report to be taken back", || async {
-        rig.report(0, "orders-0").await.is_some_and(|report| report.blocked.is_none())
-    })
-    .await;
-    worker.stop().await;
+    let count = async || parked(&rig).await.len();
+    let story = missing_then_full(&rig, BlockedBy::Park, config(&rig), count).await;
+    assert_eq!(story, [(1, End::Failed), (3, End::Done), (4, End::Done)], "what is behind it is not tried");
+    assert_eq!(parked(&rig).await, [1, 2]);
 }
 
 const ACCOUNTS: &str = r#"
@@ -191,16 +178,6 @@ accounts { APP { jetstream: enabled, users: [
   {user: keeping, password: keeping, permissions: {publish: {deny: ["$JS.API.STREAM.MSG.DELETE.PARK"]}}}
 ] } }
 "#;
-
-async fn as_user(rig: &Rig, user: &str, handler: &HttpScript) -> WorkerProcess {
-    let folder = tempfile::tempdir().unwrap();
-    for name in ["user", "password"] {
-        std::fs::write(folder.path().join(name), user).unwrap();
-    }
-    let path = folder.keep();
-    let variables = [("LANEKEEPER_NATS_AUTH_DIR", path.to_str().unwrap())];
-    WorkerProcess::start_with(rig, "p", &handler.url(), &[], &variables).await
-}
 
 /// A set on a server with users of few rights, and a handler that refuses key `bad` until it is mended.
 async fn with_users() -> (Rig, Journal, HttpScript, Mended) {

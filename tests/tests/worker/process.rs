@@ -17,7 +17,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
-use lanekeeper_tests::{binary, wait_until};
+use lanekeeper_tests::{binary, lane, wait_until};
 use tokio::{net::TcpListener, process::Child};
 
 use crate::{
@@ -60,18 +60,10 @@ impl WorkerProcess {
     ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let log = std::fs::File::create(folder.path().join("log")).unwrap();
-        let child = tokio::process::Command::new(program)
+        let child = lane::program(program, &rig.set, pod, STREAM, &rig.server.url())
             .args(arguments)
-            .env_clear()
-            .env("LANEKEEPER_NAMESPACE", &rig.set.namespace)
-            .env("LANEKEEPER_SET", &rig.set.name)
-            .env("LANEKEEPER_PARTITION", "0")
-            .env("LANEKEEPER_POD", pod)
-            .env("LANEKEEPER_STREAM", STREAM)
-            .env("LANEKEEPER_NATS_SERVERS", rig.server.url())
             .envs(variables.iter().copied())
             .stderr(log)
-            .kill_on_drop(true)
             .spawn()
             .expect("the worker can be started");
         let mut process = Self { child, admin: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), folder };
@@ -97,10 +89,6 @@ impl WorkerProcess {
             .filter_map(|line| serde_json::from_str(line).ok())
             .collect::<Vec<serde_json::Value>>();
         parsed.into_iter().find(|line| line["message"] == message)
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id().expect("it runs")
     }
 
     pub(crate) fn signal(&self, signal: &str) {

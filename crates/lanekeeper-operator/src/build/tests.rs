@@ -27,16 +27,18 @@ fn validated(change: impl FnOnce(&mut Value)) -> Validated {
     validate(&set).unwrap()
 }
 
-fn built(change: impl FnOnce(&mut Value)) -> Value {
-    let set = validated(change);
-    let blueprint = Blueprint {
-        set: &set,
+fn blueprint(set: &Validated) -> Blueprint<'_> {
+    Blueprint {
+        set,
         uid: "u",
         worker_image: "worker:1",
         worker_pull_policy: "IfNotPresent",
         bucket: "lanekeeper",
-    };
-    deployment(&blueprint, 1)
+    }
+}
+
+fn built(change: impl FnOnce(&mut Value)) -> Value {
+    deployment(&blueprint(&validated(change)), 1)
 }
 
 fn environment(deployment: &Value) -> Vec<(String, String)> {
@@ -315,4 +317,26 @@ fn standbys_are_further_pods_of_the_deployment_apart_from_each_other_if_that_can
             "whoever places the pods does so alone"
         );
     }
+}
+
+#[test]
+fn a_disruption_budget_lets_one_pod_of_its_own_lane_go_at_a_time() {
+    let set = validated(|spec| spec["worker"]["standbys"] = json!(2));
+    let (budget, deployment) = (disruption_budget(&blueprint(&set), 1), deployment(&blueprint(&set), 1));
+    assert_eq!(budget["spec"]["maxUnavailable"], 1);
+    assert_eq!(budget["spec"]["minAvailable"], Value::Null);
+    assert_eq!(budget["spec"]["selector"], deployment["spec"]["selector"]);
+    for same in ["name", "namespace", "labels", "ownerReferences"] {
+        assert_eq!(budget["metadata"][same], deployment["metadata"][same], "{same}");
+    }
+    let mark = &budget["metadata"]["annotations"][labels::APPLIED];
+    assert!(mark.is_string() && *mark != deployment["metadata"]["annotations"][labels::APPLIED]);
+    assert_ne!(budget["spec"]["selector"], disruption_budget(&blueprint(&set), 0)["spec"]["selector"]);
+}
+
+#[test]
+fn lanes_of_one_pod_have_no_disruption_budget() {
+    let standbys = |number: i32| validated(|spec| spec["worker"]["standbys"] = json!(number));
+    assert_eq!([0, 1, 2].map(|number| has_disruption_budgets(&standbys(number))), [false, true, true]);
+    assert!(!has_disruption_budgets(&validated(|_| {})), "nor has a set that says nothing of standbys");
 }

@@ -51,15 +51,22 @@ pub(super) fn of_deployment(deployment: &DynamicObject) -> Value {
         .flatten()
         .map(|one| json!([one["type"], one["status"], one["reason"]]))
         .collect();
-    let metadata = &deployment.metadata;
+    json!([of_child(deployment), status["availableReplicas"], conditions])
+}
+
+/// What was asked for. How many pods may go just now moves on its own.
+pub(super) fn of_budget(budget: &DynamicObject) -> Value {
+    of_child(budget)
+}
+
+fn of_child(child: &DynamicObject) -> Value {
+    let metadata = &child.metadata;
     json!([
         metadata.generation,
         metadata.deletion_timestamp.is_some(),
         metadata.labels,
         metadata.annotations.as_ref().and_then(|all| all.get(labels::APPLIED)),
         metadata.owner_references,
-        status["availableReplicas"],
-        conditions,
     ])
 }
 

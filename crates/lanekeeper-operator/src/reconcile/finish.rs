@@ -182,6 +182,8 @@ fn is_usual(reason: Reason) -> bool {
             | Reason::Progressing
             | Reason::DeploymentConflict
             | Reason::DeploymentRefused
+            | Reason::DisruptionBudgetConflict
+            | Reason::DisruptionBudgetRefused
             | Reason::KubernetesApiError
             | Reason::LaneStalled
     )

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     aside,
     carry_out::{Target, carry_out},
-    deployments::Deployments,
+    children::Children,
     events::News,
     failure::{About, Failure},
     observe::{self, Reported, Seen},
@@ -48,7 +48,7 @@ impl Pass<'_> {
         &mut self,
         validated: &Validated,
         wanted: &Wanted,
-        deployments: &Deployments<'_>,
+        deployments: &Children<'_>,
     ) -> Result<(), Failure> {
         let (connection, facts) = self.reach(validated).await?;
         let bucket = Bucket::new(connection, &self.scope.context.settings.bucket);

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::Pass;
 use crate::{
-    deployments::Deployments,
+    children::Children,
     failure::{About, Failure},
     labels, provision, secrets,
 };
@@ -60,7 +60,7 @@ impl Pass<'_> {
         bucket: &Bucket,
         validated: &Validated,
         wanted: &Wanted,
-        deployments: &Deployments<'_>,
+        deployments: &Children<'_>,
     ) -> Result<(), Failure> {
         let servers = validated.nats.servers.join(",");
         let domain = validated.nats.domain.clone().unwrap_or_default();

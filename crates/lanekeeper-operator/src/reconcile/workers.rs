@@ -1,12 +1,18 @@
-//! The Deployments: one for each partition that has a lane or is to have one.
+//! The Deployments: one for each partition that has a lane or is to have one; and their disruption budgets.
 
 use std::collections::BTreeSet;
 
 use kube::ResourceExt;
+use lanekeeper_api::reason::Reason;
 use lanekeeper_core::record::LaneState;
 
 use super::Pass;
-use crate::{build::Blueprint, deployments::Deployments, failure::Failure, labels, workers};
+use crate::{
+    build::{self, Blueprint},
+    children::Children,
+    failure::Failure,
+    labels, workers,
+};
 
 impl Pass<'_> {
     /// Makes them what they must be, and says how they are. Without news of the lanes only those that exist are kept
@@ -14,7 +20,8 @@ impl Pass<'_> {
     pub(super) async fn workers(
         &mut self,
         blueprint: &Blueprint<'_>,
-        deployments: &Deployments<'_>,
+        deployments: &Children<'_>,
+        budgets: &Children<'_>,
         lanes_are_known: bool,
     ) {
         let wanted = blueprint.set.partitions;
@@ -43,7 +50,7 @@ impl Pass<'_> {
             if let Err(error) = deployments.apply(blueprint, *partition, &mut self.news).await {
                 let failure = Failure::from(error);
                 // The same words for a thousand partitions help nobody, and cost the API server.
-                let stop = failure.reason != lanekeeper_api::reason::Reason::DeploymentConflict;
+                let stop = failure.reason != Reason::DeploymentConflict;
                 self.findings.failures.push(failure);
                 if stop {
                     break;
@@ -57,10 +64,37 @@ impl Pass<'_> {
                 self.findings.failures.push(error.into());
             }
         }
+        self.budgets(blueprint, budgets, &all, settled).await;
         let partitions = all.last().map_or(0, |last| last + 1);
         let pods = self.pods();
         let found =
             workers::workers(&blueprint.set.name, blueprint.uid, partitions, &deployments.known(), &pods);
         self.findings.workers = found.into_iter().filter(|worker| all.contains(&worker.partition)).collect();
+    }
+
+    /// The disruption budgets of these partitions, where lanes have standbys. While it is not `settled` which partitions
+    /// there are, those of others are left alone.
+    async fn budgets(
+        &mut self,
+        blueprint: &Blueprint<'_>,
+        budgets: &Children<'_>,
+        partitions: &BTreeSet<u32>,
+        settled: bool,
+    ) {
+        let wanted = build::has_disruption_budgets(blueprint.set);
+        for partition in partitions.iter().filter(|_| wanted) {
+            if let Err(error) = budgets.apply(blueprint, *partition, &mut self.news).await {
+                let failure = Failure::from(error);
+                let stop = failure.reason != Reason::DisruptionBudgetConflict;
+                self.findings.failures.push(failure);
+                if stop {
+                    return;
+                }
+            }
+        }
+        let keep = |partition: u32| wanted && (!settled || partitions.contains(&partition));
+        if let Err(error) = budgets.delete_all_but(keep, &mut self.news).await {
+            self.findings.failures.push(error.into());
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use lanekeeper_core::record::Delivery;
-use lanekeeper_tests::wait_until;
+use lanekeeper_tests::{lane, wait_until};
 use tokio::process::{Child, Command};
 
 use crate::{
@@ -47,18 +47,10 @@ impl Program {
 
     /// Ends with the value.
     pub(crate) fn start(&self, setting: &Setting, pod: &str, handler: &HttpHandler) -> Result<Child> {
-        let child = Command::new(&self.file)
+        let child = lane::program(&self.file, &setting.set, pod, STREAM, &setting.url())
             .args(["--admin-address", "127.0.0.1:0"])
-            .env_clear()
-            .env("LANEKEEPER_NAMESPACE", &setting.set.namespace)
-            .env("LANEKEEPER_SET", &setting.set.name)
-            .env("LANEKEEPER_PARTITION", "0")
-            .env("LANEKEEPER_POD", pod)
-            .env("LANEKEEPER_STREAM", STREAM)
-            .env("LANEKEEPER_NATS_SERVERS", setting.url())
             .env("LANEKEEPER_HANDLER_URL", handler.url(pod))
             .stderr(Stdio::null())
-            .kill_on_drop(true)
             .spawn()?;
         Ok(child)
     }

@@ -1,59 +1,66 @@
-//! Applies and deletes the Deployments of a set: I/O.
+//! Applies and deletes what a set has one of per partition, its Deployments and its disruption budgets: I/O.
 //!
-//! A Deployment is written only when it differs from what is wanted, so that a set at rest writes nothing; server-side
-//! apply then gives back what a person changed and takes away what is not wanted any more. A Deployment of the same
+//! An object is written only when it differs from what is wanted, so that a set at rest writes nothing; server-side
+//! apply then gives back what a person changed and takes away what is not wanted any more. An object of the same
 //! name with another controller, or with none and not our labels, is never touched.
+
+mod kind;
 
 use std::{
     collections::HashMap,
     sync::{Mutex, PoisonError},
 };
 
-use k8s_openapi::api::apps::v1::Deployment;
 use kube::{
-    Api, Client, ResourceExt,
-    api::{ApiResource, DeleteParams, Patch, PatchParams, Preconditions},
+    Api, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
     core::{DynamicObject, params::ValidationDirective},
     runtime::reflector::{ObjectRef, Store},
 };
 use lanekeeper_api::reason::Reason;
 use serde_json::Value;
 
+pub use self::kind::Kind;
 use crate::{
-    build::{self, Blueprint},
-    compare::{Difference, comparable, differences},
+    build::Blueprint,
+    compare::Difference,
+    context::Scope,
     events::News,
     failure::{About, Failure, words},
     labels,
-    metrics::{KubernetesWrite, Metrics},
+    metrics::Metrics,
     workers::is_controlled_by,
 };
 
 /// Paths in one message.
 const MAX_PATHS: usize = 5;
 
-/// Why a Deployment is not as wanted.
+/// Why an object is not as wanted.
 #[derive(Debug, thiserror::Error)]
-pub enum DeploymentError {
+pub enum ChildError {
     /// Somebody else's.
-    #[error(
-        "Deployment {name} exists and belongs to {owner}; the operator takes over none: delete or rename it"
-    )]
+    #[error("{kind} {name} exists and belongs to {owner}; the operator takes over none: delete or rename it")]
     Foreign {
+        /// What it is.
+        kind: Kind,
         /// Its name.
         name: String,
         /// Who controls it.
         owner: String,
     },
     /// It is on its way out.
-    #[error("Deployment {name} is being deleted; a new one follows")]
+    #[error("{kind} {name} is being deleted; a new one follows")]
     Going {
+        /// What it is.
+        kind: Kind,
         /// Its name.
         name: String,
     },
     /// The API server refused it.
-    #[error("Deployment {name} was refused: {}", words(error))]
+    #[error("{kind} {name} was refused: {}", words(error))]
     Refused {
+        /// What it is.
+        kind: Kind,
         /// Its name.
         name: String,
         /// The answer.
@@ -61,8 +68,10 @@ pub enum DeploymentError {
         error: Box<kube::Error>,
     },
     /// The API server could not be asked.
-    #[error("Deployment {name}: {}", words(error))]
+    #[error("{kind} {name}: {}", words(error))]
     Kubernetes {
+        /// What it is.
+        kind: Kind,
         /// Its name.
         name: String,
         /// The failure.
@@ -71,19 +80,19 @@ pub enum DeploymentError {
     },
 }
 
-impl DeploymentError {
+impl ChildError {
     /// The word for conditions.
     pub fn reason(&self) -> Reason {
         match self {
-            Self::Foreign { .. } => Reason::DeploymentConflict,
+            Self::Foreign { kind, .. } => kind.conflict(),
             Self::Going { .. } => Reason::Progressing,
             Self::Refused { error, .. } if words(error).contains("exceeded quota") => Reason::QuotaExceeded,
-            Self::Refused { .. } => Reason::DeploymentRefused,
+            Self::Refused { kind, .. } => kind.refused(),
             Self::Kubernetes { .. } => Reason::KubernetesApiError,
         }
     }
 
-    fn of(name: &str, error: kube::Error) -> Self {
+    fn of(kind: Kind, name: &str, error: kube::Error) -> Self {
         let name = name.to_owned();
         let refused = match &error {
             // An unknown field is a failure of the server's own in its eyes.
@@ -94,17 +103,23 @@ impl DeploymentError {
             _ => false,
         };
         let error = Box::new(error);
-        if refused { Self::Refused { name, error } } else { Self::Kubernetes { name, error } }
+        if refused { Self::Refused { kind, name, error } } else { Self::Kubernetes { kind, name, error } }
+    }
+
+    /// Whether what was asked for cannot be, as the object is now.
+    fn is_invalid(&self) -> bool {
+        let Self::Refused { error, .. } = self else { return false };
+        matches!(&**error, kube::Error::Api(status) if status.code == 422)
     }
 }
 
-impl From<DeploymentError> for Failure {
-    fn from(error: DeploymentError) -> Self {
+impl From<ChildError> for Failure {
+    fn from(error: ChildError) -> Self {
         Self::new(About::Workers, error.reason(), error.to_string())
     }
 }
 
-/// What a Deployment looked like right after it was applied, where the server writes values in its own way (`1000m`
+/// What an object looked like right after it was applied, where the server writes values in its own way (`1000m`
 /// becomes `1`): such differences are not drift.
 #[derive(Debug, Default)]
 pub struct Settled {
@@ -132,8 +147,9 @@ impl Settled {
     }
 }
 
-/// The Deployments of one set.
-pub struct Deployments<'a> {
+/// The objects of one kind that one set has.
+pub struct Children<'a> {
+    kind: Kind,
     api: Api<DynamicObject>,
     cache: &'a Store<DynamicObject>,
     settled: &'a Settled,
@@ -142,22 +158,13 @@ pub struct Deployments<'a> {
     uid: &'a str,
 }
 
-/// The type, for raw objects: types would drop fields that they do not know.
-pub fn resource() -> ApiResource {
-    ApiResource::erase::<Deployment>(&())
-}
-
-impl<'a> Deployments<'a> {
+impl<'a> Children<'a> {
     /// Of the set with this namespace and uid.
-    pub fn new(
-        client: &Client,
-        cache: &'a Store<DynamicObject>,
-        settled: &'a Settled,
-        metrics: &'a Metrics,
-        (namespace, uid): (&'a str, &'a str),
-    ) -> Self {
-        let api = Api::namespaced_with(client.clone(), namespace, &resource());
-        Self { api, cache, settled, metrics, namespace, uid }
+    pub fn new(scope: &'a Scope, kind: Kind, (namespace, uid): (&'a str, &'a str)) -> Self {
+        let context = &scope.context;
+        let api = Api::namespaced_with(context.client.clone(), namespace, &kind.resource());
+        let (settled, metrics) = (&context.settled, &*context.metrics);
+        Self { kind, api, cache: scope.caches.children(kind), settled, metrics, namespace, uid }
     }
 
     /// Those that the cache knows.
@@ -168,93 +175,110 @@ impl<'a> Deployments<'a> {
         self.cache.state().iter().filter(|one| ours(one)).map(|one| DynamicObject::clone(one)).collect()
     }
 
-    /// Makes one partition's Deployment what it must be. Whether anything was written.
+    /// Makes one partition's object what it must be. Whether anything was written.
     pub async fn apply(
         &self,
         blueprint: &Blueprint<'_>,
         partition: u32,
         news: &mut News,
-    ) -> Result<bool, DeploymentError> {
-        let wanted = build::deployment(blueprint, partition);
+    ) -> Result<bool, ChildError> {
+        let kind = self.kind;
+        let wanted = kind.wanted(blueprint, partition);
         let name = blueprint.set.name.deployment(partition);
         let Some(live) = self.find(&name).await? else {
             self.patch(&name, &wanted, false).await?;
-            news.done(Reason::DeploymentCreated, format!("Deployment {name} was created"));
+            news.done(kind.created(), format!("{kind} {name} was created"));
             return Ok(true);
         };
         if !is_controlled_by(&live, self.uid) && !is_orphan_of(&live, &wanted) {
-            return Err(DeploymentError::Foreign { name, owner: controller(&live) });
+            return Err(ChildError::Foreign { kind, name, owner: controller(&live) });
         }
         if live.metadata.deletion_timestamp.is_some() {
-            return Err(DeploymentError::Going { name });
+            return Err(ChildError::Going { kind, name });
         }
-        let found = compared(&wanted, &live);
+        let found = self.compared(&wanted, &live);
         if found.is_empty() || self.settled.is(live.metadata.uid.as_deref(), &found) {
             return Ok(false);
         }
         let mut bound = wanted.clone();
         // The patch is meant for this object only, not for one of the same name that came after it.
         bound["metadata"]["uid"] = live.metadata.uid.clone().unwrap_or_default().into();
-        let applied = self.patch(&name, &bound, true).await?;
-        self.settled.set(applied.metadata.uid.clone(), compared(&wanted, &applied));
+        let applied = match self.patch(&name, &bound, true).await {
+            Err(error) if error.is_invalid() && kind.has_no_state() => {
+                // What a person added, and apply leaves alone, cannot be together with what is wanted.
+                self.delete(&live).await?;
+                self.patch(&name, &wanted, false).await?
+            }
+            applied => applied?,
+        };
+        self.settled.set(applied.metadata.uid.clone(), self.compared(&wanted, &applied));
         let asked = |one: &DynamicObject| one.annotations().get(labels::APPLIED).cloned();
         if applied.metadata.resource_version != live.metadata.resource_version
             && asked(&applied) == asked(&live)
         {
-            news.done(
-                Reason::DeploymentRepaired,
-                format!("Deployment {name} was changed back: {}", paths(&found)),
-            );
+            news.done(kind.repaired(), format!("{kind} {name} was changed back: {}", paths(&found)));
         }
         Ok(true)
     }
 
-    /// Deletes the Deployments of partitions that are not kept.
+    /// Deletes those of partitions that are not kept.
     pub async fn delete_all_but(
         &self,
         keep: impl Fn(u32) -> bool,
         news: &mut News,
-    ) -> Result<usize, DeploymentError> {
+    ) -> Result<usize, ChildError> {
         let mut deleted = 0;
         for one in self.known() {
             let partition = one.labels().get(labels::PARTITION).and_then(|text| text.parse().ok());
             if partition.is_some_and(&keep) || one.metadata.deletion_timestamp.is_some() {
                 continue;
             }
-            let name = one.name_any();
-            let preconditions = Preconditions { uid: one.metadata.uid.clone(), resource_version: None };
-            let parameters = DeleteParams::background().preconditions(preconditions);
-            match self.api.delete(&name, &parameters).await {
-                Ok(_) => {
-                    self.metrics.write(KubernetesWrite::DeleteDeployment);
-                    self.settled.forget(one.metadata.uid.as_deref());
-                    news.done(Reason::DeploymentDeleted, format!("Deployment {name} was deleted"));
-                    deleted += 1;
-                }
-                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-                Err(error) => return Err(DeploymentError::of(&name, error)),
+            if self.delete(&one).await? {
+                let (kind, name) = (self.kind, one.name_any());
+                news.done(kind.deleted(), format!("{kind} {name} was deleted"));
+                deleted += 1;
             }
         }
         Ok(deleted)
     }
 
+    /// Deletes this very object. Whether it was there.
+    async fn delete(&self, one: &DynamicObject) -> Result<bool, ChildError> {
+        let name = one.name_any();
+        let preconditions = Preconditions { uid: one.metadata.uid.clone(), resource_version: None };
+        let parameters = DeleteParams::background().preconditions(preconditions);
+        match self.api.delete(&name, &parameters).await {
+            Ok(_) => {
+                self.metrics.write(self.kind.deletion());
+                self.settled.forget(one.metadata.uid.as_deref());
+                Ok(true)
+            }
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
+            Err(error) => Err(ChildError::of(self.kind, &name, error)),
+        }
+    }
+
     /// The cache, and when it knows none, the API server: a person may have taken our label away.
-    async fn find(&self, name: &str) -> Result<Option<DynamicObject>, DeploymentError> {
-        let reference = ObjectRef::new_with(name, resource()).within(self.namespace);
+    async fn find(&self, name: &str) -> Result<Option<DynamicObject>, ChildError> {
+        let reference = ObjectRef::new_with(name, self.kind.resource()).within(self.namespace);
         if let Some(known) = self.cache.get(&reference) {
             return Ok(Some(DynamicObject::clone(&known)));
         }
-        self.api.get_opt(name).await.map_err(|error| DeploymentError::of(name, error))
+        self.api.get_opt(name).await.map_err(|error| ChildError::of(self.kind, name, error))
     }
 
     /// Without `force` it meets a conflict when there is one of somebody else's already.
-    async fn patch(&self, name: &str, wanted: &Value, force: bool) -> Result<DynamicObject, DeploymentError> {
+    async fn patch(&self, name: &str, wanted: &Value, force: bool) -> Result<DynamicObject, ChildError> {
         let mut parameters = PatchParams::apply(labels::FIELD_MANAGER);
         parameters.force = force;
         parameters.field_validation = Some(ValidationDirective::Strict);
-        self.metrics.write(KubernetesWrite::ApplyDeployment);
+        self.metrics.write(self.kind.application());
         let patched = self.api.patch(name, &parameters, &Patch::Apply(wanted)).await;
-        patched.map_err(|error| DeploymentError::of(name, error))
+        patched.map_err(|error| ChildError::of(self.kind, name, error))
+    }
+
+    fn compared(&self, wanted: &Value, live: &DynamicObject) -> Vec<Difference> {
+        self.kind.differences(wanted, &serde_json::to_value(live).unwrap_or_default())
     }
 }
 
@@ -267,11 +291,6 @@ fn is_orphan_of(live: &DynamicObject, wanted: &Value) -> bool {
         && labels
             .into_iter()
             .all(|(name, value)| live.labels().get(name).map(String::as_str) == value.as_str())
-}
-
-fn compared(wanted: &Value, live: &DynamicObject) -> Vec<Difference> {
-    let live = serde_json::to_value(live).unwrap_or_default();
-    differences(&comparable(wanted), &comparable(&live))
 }
 
 fn controller(object: &DynamicObject) -> String {
