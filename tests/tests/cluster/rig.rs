@@ -151,7 +151,11 @@ async fn post(address: &str, sequence: u64) {
          lane-fence: 0000000001-{sequence:020}\r\n\r\n{body}",
         body.len()
     );
-    let mut connection = tokio::net::TcpStream::connect((address, HANDLER_PORT)).await.unwrap();
+    // A container that runs need not listen yet.
+    let mut connection = wait_until(PODS, "the handler to listen", || async {
+        tokio::net::TcpStream::connect((address, HANDLER_PORT)).await.map_err(|error| error.to_string())
+    })
+    .await;
     connection.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     connection.read_to_string(&mut answer).await.unwrap();
