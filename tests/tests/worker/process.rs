@@ -91,8 +91,12 @@ impl WorkerProcess {
         parsed.into_iter().find(|line| line["message"] == message)
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().expect("it runs")
+    }
+
     pub(crate) fn signal(&self, signal: &str) {
-        let pid = self.child.id().expect("it runs").to_string();
+        let pid = self.pid().to_string();
         let sent = Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap();
         assert!(sent.success(), "SIG{signal} could not be sent");
     }

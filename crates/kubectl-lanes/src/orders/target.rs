@@ -94,7 +94,7 @@ pub(crate) enum TargetError {
     Settled { sequence: u64, partition: u32 },
     #[error("partition {partition} stands at nothing: no message of it is out")]
     NothingOut { partition: u32 },
-    #[error("partition {partition} stands at message {head}, not at {sequence}, which comes after it")]
+    #[error("partition {partition} stands at message {head}, which comes before {sequence}")]
     NotTheHead { partition: u32, head: u64, sequence: u64 },
     #[error("partition {partition} stands at message {head} of key '{of}', not of '{key}'")]
     OtherKey { partition: u32, head: u64, of: String, key: String },
@@ -179,11 +179,16 @@ impl Place<'_> {
         self.consumer(lane).map_or(0, |found| found.floor)
     }
 
-    /// The message that is out.
-    fn out(&self, lane: &LaneRecord) -> Result<u64, TargetError> {
-        let partition = lane.share.partition();
-        let found = self.consumer(lane).filter(|found| found.ack_pending > 0);
-        found.map(|found| found.delivered).ok_or(TargetError::NothingOut { partition })
+    /// The message at which the lane stands: the first of those that are out.
+    async fn out(&self, lane: &LaneRecord) -> Result<u64, TargetError> {
+        let nothing = TargetError::NothingOut { partition: lane.share.partition() };
+        let Some(found) = self.consumer(lane).filter(|found| found.ack_pending > 0) else {
+            return Err(nothing);
+        };
+        let filter = self.set.stream.mapping.filter(lane.share);
+        let connection = &self.reached.connection;
+        let first = observe::next_under(connection, &self.stream(), &filter, found.floor + 1).await?;
+        first.map(|first| first.sequence).filter(|first| *first <= found.delivered).ok_or(nothing)
     }
 
     /// The key of a message.
@@ -234,7 +239,7 @@ impl Place<'_> {
         {
             return Err(TargetError::Settled { sequence: *sequence, partition });
         }
-        let out = self.out(lane)?;
+        let out = self.out(lane).await?;
         if let Head::Sequence(sequence) = head
             && *sequence != out
         {

@@ -152,7 +152,7 @@ fn fresh(spec: &ConsumerSpec) -> ConsumerFound {
         start: spec.start,
         ack_policy: "explicit".to_owned(),
         push: false,
-        max_ack_pending: 1,
+        max_ack_pending: i64::from(spec.delivery.most_out()),
         max_deliver: -1,
         ack_wait_milliseconds: spec.ack_wait_milliseconds,
         backoff_milliseconds: Vec::new(),

@@ -122,6 +122,16 @@ fn shape(preview: &Preview) -> (Vec<String>, usize) {
 }
 
 #[test]
+fn the_way_of_delivery_makes_no_difference_to_what_a_change_does() {
+    for delivery in [json!({"mode": "Pipelined"}), json!({"mode": "Batch", "window": 128, "maxBatch": 50})] {
+        let set = set(2, |set| set["spec"]["delivery"] = delivery.clone());
+        let seen = at_rest(&set);
+        assert_eq!(shape(&of(&set, Some(&seen), 5)), shape(&of(&set, None, 5)), "{delivery}");
+        assert_eq!(shape(&of(&set, Some(&seen), 2)), (Vec::new(), 2), "{delivery}: nothing changes");
+    }
+}
+
+#[test]
 fn groups_are_those_of_linear_hashing_with_nats_and_without() {
     for (from, to, groups, untouched) in [
         (4, 8, &["Split 0 > 0 4", "Split 1 > 1 5", "Split 2 > 2 6", "Split 3 > 3 7"][..], 0),

@@ -50,7 +50,7 @@ impl Lane {
         let parks = lane.settings.park.is_some() && hand.key.is_some();
         let (sequence, attempts, reason) = (hand.sequence, hand.attempts, hand.reason.clone());
         match &lane.settings.on_exhausted {
-            // Without a park, or a key, the policy is news that came after the message: its next delivery has both.
+            // Without a park, or a key, the policy is news that came after the message: its next attempt has both.
             ExhaustedPolicy::Block => self.stand(now, BlockedBy::Policy, &reason),
             ExhaustedPolicy::ParkKey { .. } if parks => self.send_to_park(now),
             ExhaustedPolicy::ParkKey { .. } => self.stand(now, BlockedBy::Policy, &reason),
@@ -76,7 +76,11 @@ impl Lane {
     }
 
     pub(super) fn used_up(&mut self, now: Duration, attempt: u64) {
-        self.exhausted(now, attempt.saturating_sub(1), USED_UP);
+        let Some(sequence) = self.hand.as_ref().map(|hand| hand.sequence) else { return };
+        // The lane may have stood at it under another policy: then its handler's words are known.
+        let stood = |blocked: &&Blocked| blocked.sequence == sequence && blocked.by == BlockedBy::Policy;
+        let known = self.report.blocked.as_ref().filter(stood).map(|blocked| blocked.reason.clone());
+        self.exhausted(now, attempt.saturating_sub(1), known.as_deref().unwrap_or(USED_UP));
     }
 
     /// Kept in hand, so that nothing overtakes and it can go on at once when it may.

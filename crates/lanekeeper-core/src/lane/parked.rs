@@ -17,10 +17,10 @@ const BEHIND: &str = "an earlier message of its key is parked";
 impl Lane {
     /// Whether what is in hand may be handled, as far as parked keys are concerned. If not, it is looked up, or parked.
     pub(super) fn key_is_free(&mut self, now: Duration) -> bool {
-        let parks = self.current.as_ref().is_some_and(|lane| lane.settings.park.is_some());
-        let Some(hand) = self.hand.as_mut().filter(|_| parks) else { return true };
-        // It came before the lane had a park, so nothing can be in it that the lane does not know.
-        let Some(key) = hand.key.clone() else { return true };
+        // It may have come before the lane had a park.
+        let key = self.hand.as_ref().and_then(|hand| self.parked_key(&hand.subject));
+        let (Some(hand), Some(key)) = (&mut self.hand, key) else { return true };
+        hand.key = Some(Arc::clone(&key));
         match &self.parked {
             Some(keys) if keys.contains(&key) => {
                 hand.behind = true;

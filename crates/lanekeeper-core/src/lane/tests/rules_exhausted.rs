@@ -177,6 +177,17 @@ fn a_policy_that_changes_meanwhile_is_followed() {
 }
 
 #[test]
+fn what_a_lane_stood_at_under_another_policy_keeps_its_handlers_words() {
+    let mut rig = serving(ExhaustedPolicy::Block);
+    rig.deliver(5, 3);
+    rig.fails();
+    assert_eq!(rig.lane.state(), State::Blocked);
+    rig.on(Event::Assigned(std::sync::Arc::new(under(dead_letters()))));
+    rig.keep(seconds(30));
+    assert!(matches!(&letters(&rig.deliver(5, 4))[..], [(_, 3, reason)] if reason == "no"));
+}
+
+#[test]
 fn a_dropped_message_is_recorded_before_it_is_acknowledged() {
     let mut rig = serving(ExhaustedPolicy::Drop { breaker: BREAKER });
     rig.deliver(5, 3);

@@ -345,3 +345,33 @@ fn an_order_about_parked_messages_waits_until_a_lane_has_what_is_out_and_does_no
     assert_eq!(pulls(&effects), 0);
     assert!(effects.contains(&Effect::Claim { incarnation: 1 }), "{effects:?}");
 }
+
+#[test]
+fn a_policy_that_changes_while_a_lane_stands_is_followed_at_the_next_try_with_the_handlers_words() {
+    let breaker = Breaker { max_exhausted: 10, window_seconds: 600 };
+    let dead_letter = ExhaustedPolicy::DeadLetter { stream: "DEAD".into(), subject: "dead".into(), breaker };
+    for policy in [dead_letter, ExhaustedPolicy::ParkKey { breaker }] {
+        let mut rig = serving();
+        deliver(&mut rig, 1, 1);
+        rig.on(Event::Handled(Outcome::Permanent { reason: "422".into() }));
+        assert_eq!(rig.lane.state(), State::Blocked);
+        let mut given = assignment(1);
+        given.settings.delivery = Delivery::Pipelined { window: WINDOW };
+        // One attempt is all.
+        given.settings.retry.max_attempts = 1;
+        given.settings.on_exhausted = policy.clone();
+        given.settings.park = Some(Park { stream: "PARK".into(), prefix: PARK.into() });
+        rig.on(Event::Assigned(Arc::new(given)));
+        let mut effects = rig.keep(seconds(31));
+        let asked = effects.iter().find_map(|effect| match effect {
+            Effect::LoadParked { token } => Some(*token),
+            _ => None,
+        });
+        effects.extend(rig.on(Event::ParkedKeys { token: asked.unwrap(), keys: BTreeSet::new() }));
+        let put_away = effects.iter().find_map(|effect| match effect {
+            Effect::DeadLetter { reason, .. } | Effect::Park { reason, .. } => Some(reason.as_str()),
+            _ => None,
+        });
+        assert_eq!(put_away, Some("422"), "{policy:?}: {effects:?}");
+    }
+}
