@@ -9,7 +9,7 @@ use async_nats::jetstream;
 use lanekeeper_core::record::LaneKey;
 use lanekeeper_tests::wait_until;
 use lanekeeper_worker::{HandlerError, Message, handler};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     calling::plugin,
@@ -67,8 +67,18 @@ async fn wait_settled(rig: &Rig) {
 
 #[tokio::test]
 async fn a_person_tries_and_skips_what_a_lane_stands_at() {
-    let (rig, operator) = Rig::start("persons").await;
+    tries_and_skips("persons", json!({"mode": "Serial"})).await;
+}
+
+#[tokio::test]
+async fn a_person_tries_and_skips_what_a_lane_with_several_messages_on_hand_stands_at() {
+    tries_and_skips("persons-windows", json!({"mode": "Batch"})).await;
+}
+
+async fn tries_and_skips(name: &str, delivery: Value) {
+    let (rig, operator) = Rig::start(name).await;
     let mut spec = rig.spec(1);
+    spec["delivery"] = delivery;
     spec["retry"] = json!({"maxBackoffSeconds": 600});
     rig.create("orders", spec).await.unwrap();
     rig.wait_lanes("orders").await;
@@ -98,7 +108,7 @@ async fn a_person_tries_and_skips_what_a_lane_stands_at() {
     let words = refusal("retry orders --key other").await;
     assert!(words.contains(&format!("stands at message {poison} of key 'k', not of 'other'")), "{words}");
     let words = refusal(&format!("retry orders --sequence {next}")).await;
-    assert!(words.contains(&format!("stands at message {poison}, not at {next}")), "{words}");
+    assert!(words.contains(&format!("stands at message {poison}, which comes before {next}")), "{words}");
     handler.mend(true);
     let text = plugin(&rig, "retry orders --key k").await.text();
     assert!(text.ends_with("tried, and it succeeded\n"), "{text}");
